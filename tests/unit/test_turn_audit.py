@@ -202,3 +202,25 @@ def test_verdicts_on_episodes_are_asked_twice() -> None:
 
     found, _ = turn_audit.audit_turns(family, rows, judged)
     assert "replayed" in [finding.check for finding in found if finding.failed]
+
+
+def test_episodes_of_rows_in_any_order_are_played_elsewhere_as_here() -> None:
+    shares = {"few": {2: 1.0}, "more": {4: 1.0}}
+    spec = ProblemsSpec(task=doors(), bands=shares, shares={"few": 0.5, "more": 0.5}, size=8, split="train")
+    rows = problems.first_rows(spec, execution.Run(), 8)
+    found = audit.audit_rows(rows[::-1], spec, execution.Run(), rows)
+    assert "played elsewhere" in [finding.check for finding in found]
+    assert "played elsewhere" not in [finding.check for finding in found if finding.failed]
+
+
+def test_an_expert_whose_episode_has_no_verdict_is_a_finding() -> None:
+    family, rows = rows_of("calculator", 2)
+
+    def judged(row: Row, text: str) -> Any:
+        if text == row.solution:
+            raise ValueError("no verdict")
+        return judge_row(row, text)
+
+    found, again = turn_audit.audit_turns(family, rows, judged)
+    assert {"plays expert", "plays on"} <= {finding.check for finding in found if finding.failed}
+    assert again, "other episodes are still played again"

@@ -20,16 +20,16 @@ from interplay.tasks.spec import Verify
 from interplay.tasks.turn_audit import Shown, audit_turns, steps_again
 from interplay.tasks.verdict import Row
 
-Played = Sequence[tuple[int, list[str], list[Shown]]]
-"""Number of the row, actions, steps."""
+Played = Sequence[tuple[str, list[str], list[Shown]]]
+"""Problem, actions, steps."""
 
 
-def audit_problems(spec: ProblemsSpec, how: execution.Run, count: int, played: Played = ()) -> list[Finding]:
-    """The checks of generated problems: a process with another hash seed generates the same and plays the same, no prompt is
-    there again and again, and split test (of a set of split test, rl) has none of their prompts. Of environments, whose prompt
-    need not show the problem, the problem in place of the prompt."""
-    rows = problems.first_rows(spec, how, count)
-    other = spec.model_copy(update={"split": "rl" if spec.split == "test" else "test"})
+def audit_problems(spec: ProblemsSpec, how: execution.Run, rows: Sequence[Row], played: Played = ()) -> list[Finding]:
+    """The checks of generated problems, the first rows of the spec: a process with another hash seed generates the same and plays
+    the same, no prompt is there again and again, and another split has none of their prompts. Of environments, whose prompt need
+    not show the problem, the problem in place of the prompt."""
+    # Of the others the largest split: in a small one most problems that are generated are thrown away.
+    count, other = len(rows), spec.model_copy(update={"split": "rl" if spec.split == "train" else "train"})
     again, steps = elsewhere(spec, count, [one[:2] for one in played])
     odd = [one[1] for one, found in zip(played, steps, strict=True) if json.dumps(one[2]) != json.dumps(found)]
     changed = [row for row, text in zip(rows, again, strict=True) if text != shown(row)]
@@ -63,9 +63,9 @@ def shown(row: Row) -> str:
     return json.dumps([row.prompt, row.solution, row.answer, row.graph])
 
 
-def elsewhere(spec: ProblemsSpec, count: int, actions: Sequence[tuple[int, list[str]]]) -> tuple[list[str], list[Any]]:
-    """The first rows as a process with another hash seed generates them, and the steps of actions in them. Raises UserError where
-    it fails."""
+def elsewhere(spec: ProblemsSpec, count: int, actions: Sequence[tuple[str, list[str]]]) -> tuple[list[str], list[Any]]:
+    """The first rows as a process with another hash seed generates them, and the steps of actions in problems. Raises
+    UserError where it fails."""
     code = "from interplay.data import audit; audit.print_rows()"
     given = json.dumps([spec.model_dump(mode="json"), count, actions])
     where = {"PYTHONHASHSEED": OTHER_SEED, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
@@ -82,7 +82,7 @@ def print_rows() -> None:
     given, count, actions = json.loads(sys.stdin.read())
     rows = problems.first_rows(ProblemsSpec.model_validate(given), execution.Run(), count)
     family = judge_family(rows[0].family)
-    steps = [steps_again(family, family.loads(rows[number].graph), said) for number, said in actions]  # type: ignore[arg-type]
+    steps = [steps_again(family, family.loads(problem), said) for problem, said in actions]  # type: ignore[arg-type]
     print("\n" + json.dumps([[shown(row) for row in rows], steps]))
 
 
@@ -94,13 +94,14 @@ def audit_set(spec: AuditSpec, inputs: dict[str, Path], out: Path, how: executio
     made = artifact.record(inputs["data"])
     source = ProblemsSpec.model_validate(made["spec"]) if made["kind"] == "problems" else None
     rows = sets.read_rows(inputs["data"], 0)[: spec.rows]
-    findings = audit_rows(rows, source, how)
+    again = problems.first_rows(source, how, min(len(rows), AGAIN)) if source else []
+    findings = audit_rows(rows, source, how, again)
     artifact.write_json(out / "audit.json", [finding._asdict() for finding in findings])
     return {"rows": len(rows), "failed": [finding.check for finding in findings if finding.failed]}
 
 
-def audit_rows(rows: Sequence[Row], spec: ProblemsSpec | None, how: execution.Run) -> list[Finding]:
-    """All checks of these rows and, where they were generated, of their generator."""
+def audit_rows(rows: Sequence[Row], spec: ProblemsSpec | None, how: execution.Run, again: Sequence[Row]) -> list[Finding]:
+    """All checks of these rows and, where they were generated, of their generator; `again`: the first rows of its spec."""
     judge = partial(sets.judge_completion, Verify())
     family = judge_family(rows[0].family)
     chance = family.chance if isinstance(family, Environment) else BOUND
@@ -108,13 +109,14 @@ def audit_rows(rows: Sequence[Row], spec: ProblemsSpec | None, how: execution.Ru
     if isinstance(family, Game) or chance >= 1:  # what is right depends on the play, not on an answer
         found = [finding for finding in found if finding.check in OF_GAMES]
     turns, played = audit_turns(family, rows, judge) if isinstance(family, Environment) else ([], [])
-    return [*found, *turns, *(audit_problems(spec, how, min(len(rows), AGAIN), played) if spec else ())]
+    return [*found, *turns, *(audit_problems(spec, how, again, played) if spec else ())]
 
 
 def audit_task(task: Any, op: int, count: int) -> list[Finding]:
     """All checks of problems of a task at one op. Raises UserError where the task has no such op."""
     spec = ProblemsSpec(task=task, bands={"all": {op: 1.0}}, shares={"all": 1.0}, size=count, split="train")
-    return audit_rows(problems.first_rows(spec, execution.Run(), count), spec, execution.Run())
+    rows = problems.first_rows(spec, execution.Run(), count)
+    return audit_rows(rows, spec, execution.Run(), rows[:AGAIN])
 
 
 def kept_findings(folder: Path) -> list[str]:

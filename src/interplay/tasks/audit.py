@@ -20,7 +20,11 @@ BOUND = 0.2
 MODAL = 0.8
 """The largest share of rows that one answer, or one place in the prompt, may be right for."""
 PATIENCE = 1.0
-"""Seconds that a verdict may take."""
+"""CPU seconds that a verdict may take."""
+WAITED = 5
+"""Seconds of the clock for each: of what waits, and of a machine that others use, too."""
+LATE = 12
+"""Verdicts that may take too long before policies are paid nothing unasked."""
 CANARY = "INTERPLAY_AUDIT_CANARY"
 """The variable of the environment that completions set when they are executed."""
 
@@ -251,7 +255,7 @@ class Auditor:
         try:
             with time_limit(PATIENCE):
                 said = self.judge(row, text)
-        except TimeoutError:
+        except OutOfTime:
             self.slow.append(f"{text[:60]!r} (row {row.index}): more than {PATIENCE:g} s")
             return 0.0
         except Exception as error:
@@ -268,7 +272,7 @@ class Auditor:
     def mean(self, name: str, policy: Policy) -> Found:
         """What one policy earns."""
         texts = [policy(self.rows, row) for row in self.rows.rows]
-        paid = [self.earned(row, text) for row, text in zip(self.rows.rows, texts, strict=True)]
+        paid = [self.earned(row, text) if len(self.slow) < LATE else 0.0 for row, text in zip(self.rows.rows, texts, strict=True)]
         example = next((text for text, one in zip(texts, paid, strict=True) if one), texts[0] if texts else "")
         return name, sum(paid) / max(len(paid), 1), example
 
@@ -283,21 +287,30 @@ class Auditor:
         return max(tried, key=lambda one: one[0] - one[1])
 
 
+class OutOfTime(BaseException):
+    """A verifier or an environment took too long. No Exception, so that one that catches all of them does not hide it."""
+
+
 @contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """Raises TimeoutError in the block after so many seconds. Of the main thread only."""
+    """Raises OutOfTime in the block after so many seconds of CPU time, or WAITED times as many of the clock. Of the main thread
+    only."""
 
     def stop(number: int, frame: Any) -> None:
-        raise TimeoutError
+        raise OutOfTime
 
-    before = signal.signal(signal.SIGALRM, stop)
+    limits = ((signal.SIGPROF, signal.ITIMER_PROF, seconds), (signal.SIGALRM, signal.ITIMER_REAL, WAITED * seconds))
+    before = [signal.signal(number, stop) for number, _, _ in limits]
     # Again each second: an error that is raised within a finalizer or a callback of the garbage collector is lost.
-    signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)
+    for _, timer, most in limits:
+        signal.setitimer(timer, most, 1.0)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        for _, timer, _ in limits:
+            signal.setitimer(timer, 0)
+        for (number, _, _), handler in zip(limits, before, strict=True):
+            signal.signal(number, handler)
 
 
 def audit_verifier(rows: Sequence[Row], judge: Judge, most: float = BOUND) -> list[Finding]:
@@ -306,6 +319,9 @@ def audit_verifier(rows: Sequence[Row], judge: Judge, most: float = BOUND) -> li
     known = rows_to_audit(rows)
     asked = Auditor(known, judge)
     count = len(rows)
+    os.environ.pop(CANARY, None)
+    asked.tried(CODE)
+    ran = os.environ.pop(CANARY, "")
     first = [asked.earned(row, row.solution) for row in rows]
     unpaid = [row.solution for row, one in zip(rows, first, strict=True) if row.solution and not one]
     golds = 1 - len(unpaid) / max(sum(bool(row.solution) for row in rows), 1)
@@ -336,9 +352,6 @@ def audit_verifier(rows: Sequence[Row], judge: Judge, most: float = BOUND) -> li
     least = min(both, key=lambda one: one[1])
     found.append(Finding("hedged", least[1] > most, least[1], 0.0, repr(least[2][:200])))
     asked.tried(HOSTILE)
-    os.environ.pop(CANARY, None)
-    asked.tried(CODE)
-    ran = os.environ.pop(CANARY, "")
     found.append(
         Finding("executes", bool(ran), float(bool(ran)), 0.0, "the verifier executes completions as code" if ran else "")
     )

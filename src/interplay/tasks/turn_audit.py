@@ -23,9 +23,9 @@ FARMED = 1.5
 ROWS = 8
 """Rows whose episodes are played; fewer where an episode takes long."""
 SECONDS = 90.0
-"""What all episodes of an audit may take, about."""
+"""CPU time that all episodes of an audit may take, about; two rows are played however long that takes."""
 PATIENCE = 10.0
-"""Seconds that an episode may take, its verdict included."""
+"""CPU seconds that an episode may take, its verdict included."""
 MOST_TURNS, USUAL_TURNS = 24, 6
 """Turns of a policy at most, and without an expert who says how many are needed."""
 Shown = tuple[str, float | None, bool, int | None, list[Any]]
@@ -114,8 +114,8 @@ class Player:
                     read.append(steps[-1].text)
                 world.close()
                 said = self.judge(row, join_turns(actions, read[1:-1])) if actions else None
-        except Exception as error:  # an environment may raise anything
-            why = f"more than {PATIENCE:g} s" if isinstance(error, TimeoutError) else f"{type(error).__name__}: {error!s:.80}"
+        except (Exception, audit.OutOfTime) as error:  # an environment may raise anything
+            why = f"more than {PATIENCE:g} s" if isinstance(error, audit.OutOfTime) else f"{type(error).__name__}: {error!s:.80}"
             self.raised.append(f"{shown(actions)} (row {row.index}): {why}")
         steps = steps[: len(actions)]
         if any(not math.isfinite(step.reward or 0.0) for step in steps):
@@ -247,8 +247,8 @@ READ_ONLY = ("nothing", "constant", "echo", "reads", "noise")
 
 def audit_turns(
     family: Environment[Any, Any], rows: Sequence[verdict.Row], judge: audit.Judge
-) -> tuple[list[Finding], list[tuple[int, list[str], list[Shown]]]]:
-    """All checks of an environment, in order, and episodes that another process should play the same: the index of the row, the
+) -> tuple[list[Finding], list[tuple[str, list[str], list[Shown]]]]:
+    """All checks of an environment, in order, and episodes that another process should play the same: the problem of the row, the
     actions and the steps. Never raises on account of the environment, once its expert has acted."""
     player = Player(family, rows, judge)
     count = len(player.rows)
@@ -259,7 +259,7 @@ def audit_turns(
     found = [
         Finding("plays expert", bool(wrong), 1 - len(wrong) / max(len(acted), 1), 1.0, shown(wrong[0].actions) if wrong else "")
     ]
-    kept, tried = {number: [one] for number, one in enumerate(expert) if one.actions}, list[Earned]()
+    kept, tried = {number: [one] for number, one in enumerate(expert) if one.said}, list[Earned]()
     for check, actors in policies(player).items():
         each = [_earned(player, name, actor, check, pays, kept) for name, actor in actors.items()]
         tried += each
@@ -277,7 +277,8 @@ def audit_turns(
     replayed = sum(map(len, kept.values()))
     for name, faults in (("replayed", changed), ("over", player.odd), ("plays on", player.raised)):
         found.append(Finding(name, bool(faults), min(1.0, len(faults) / max(replayed, 1)), 0.0, faults[0] if faults else ""))
-    return found, [(number, one.actions, [step_shown(step) for step in one.steps]) for number in kept for one in kept[number]]
+    again = [(player.rows[number].graph, one) for number, episodes in kept.items() for one in episodes]
+    return found, [(problem, one.actions, [step_shown(step) for step in one.steps]) for problem, one in again]
 
 
 def _gold(player: Player, number: int) -> Actor:
@@ -324,23 +325,24 @@ def _changed(player: Player, number: int, episodes: Sequence[Episode]) -> list[s
     """What differs when episodes of a row are played again, all of them next to each other, turn by turn, and the verdicts on
     them."""
     row, family = player.rows[number], player.family
-    worlds = [family.begin(family.loads(row.graph)) for _ in episodes]
     again: list[list[Shown]] = [[] for _ in episodes]
     faults = list[str]()
     try:
-        with audit.time_limit(PATIENCE):
+        with audit.time_limit(PATIENCE * len(episodes)):
+            worlds = [family.begin(family.loads(row.graph)) for _ in episodes]
             for turn in range(max(len(one.actions) for one in episodes)):
                 for one, world, steps in zip(episodes, worlds, again, strict=True):
                     if turn < len(one.actions):
                         steps.append(step_shown(world.step(one.actions[turn])))
-    except Exception as error:
-        faults.append(f"row {row.index}: {type(error).__name__}: {error!s:.80}, when episodes are played next to each other")
-    for one, world, steps in zip(episodes, worlds, again, strict=True):
-        world.close()
+            for world in worlds:
+                world.close()
+            judged = [player.judge(row, join_turns(one.actions, [step.text for step in one.steps[:-1]])) for one in episodes]
+    except (Exception, audit.OutOfTime) as error:
+        return [f"row {row.index}: {type(error).__name__}: {error!s:.80}, when episodes are played next to each other"]
+    for one, steps, said in zip(episodes, again, judged, strict=True):
         where = f"{shown(one.actions)} (row {row.index})"
         if steps != [step_shown(step) for step in one.steps]:
             faults.append(f"{where}: other steps the second time")
-        said = player.judge(row, join_turns(one.actions, [step.text for step in one.steps[:-1]]))
-        if (one.said is not None and said != one.said) or said.error == "made_up":
+        if said != one.said or said.error == "made_up":
             faults.append(f"{where}: another verdict the second time ({said.error})")
     return faults

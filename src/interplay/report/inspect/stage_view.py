@@ -143,10 +143,9 @@ def _of_last_steps(folder: Path) -> parquet.ParquetFile:
 
 def _shown(row: Row, count: int, problems: dict[tuple[int, int], Row]) -> dict[str, Any]:
     problem = problems.get((row.get("set", 0), row["index"]), {})
+    # Escaped, since marks that turn the direction of writing would move what is next to them.
     texts = shown_text(row), gold_text(problem.get("solution") or "", row)
-    wrote, gold = text_differences(
-        *map(escape_control, texts)
-    )  # marks that turn the direction of writing would move what is next
+    wrote, gold = text_differences(*map(escape_control, texts))
     facts = {name: row[name] for name in SHOWN if name in row and name not in ("error", "strict")}
     return {
         "problem": row["index"],
