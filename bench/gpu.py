@@ -4,12 +4,14 @@
     PYTHONPATH=src python bench/gpu.py --out DIR --parts train --sizes 0.9m   # one part
     PYTHONPATH=src python bench/gpu.py --out DIR --device cpu --tiny          # everything at toy sizes, to see that it runs
 
-Each part is a process of its own with `--seconds` at most. Contestants take turns; a figure is the best of `--rounds` turns in
-wall time, the GPU done with its work. Limits are measured in the part: a bfloat16 product of 8192 x 8192 random matrices, and a
-copy in device memory, bytes read and written. MFU is 6 operations a token for each parameter of a matrix, without attention
-(`device.model_flops_utilisation`), over that product. The floor of a decoding step is the larger of two times: weights and keys
-and values through memory, and its products. Peers: transformers' models in a plain loop (bfloat16 autocast or weights, sdpa,
-compiled or not), its `generate` (dynamic cache, and static cache, which it compiles), and TRL's GRPOTrainer."""
+Each part is a process of its own with `--seconds` at most. In training and rollouts contestants take turns, and a figure is the
+best of `--rounds` of them in wall time, the GPU done with its work; of stacks the best of two at most, of GRPO the best step
+from the third on of one run each; of the paper's stage each step is shown. Limits are measured in the part: a bfloat16 product
+of 8192 x 8192 random matrices, and a copy in device memory, bytes read and written. MFU is 6 operations a token for each
+parameter of a matrix, without attention (`device.model_flops_utilisation`), over that product. The floor of a decoding step is
+the larger of two times: weights and keys and values through memory, and its products. Peers: transformers' models in a plain
+loop (bfloat16 autocast or weights, sdpa, compiled or not), its `generate` (dynamic cache, and static cache, which it compiles),
+and TRL's GRPOTrainer."""
 
 import argparse
 import json

@@ -12,6 +12,7 @@ from lab import Lab, of_kind
 from interplay.core.execution import Run
 from interplay.core.model import UserError
 from interplay.data.batches import Sequences, batch_of_sequences
+from interplay.evaluate.spec import EvaluateSpec
 from interplay.kernels import layers
 from interplay.kinds import formulas
 from interplay.kinds.stages import memories, shape_size
@@ -189,3 +190,17 @@ def test_frozen_seats_and_past_policies_are_models_next_to_the_policy() -> None:
     assert formulas._seated({"episode": {"name": "seats", "seats": {"user": model, "other": {**pool, "every": None}}}}) == 2
     assert formulas._seated({"episode": {"name": "completion"}}) == 0
     assert formulas._seated({}) == 0
+
+
+def test_arms_that_judge_samples_are_models_next_to_the_one_that_is_evaluated() -> None:
+    arms = {"a": "judge.0", "b": "judge.0", "c": "judge.1"}
+    asked = {name: {"arm": arm, "rubric": "{completion}"} for name, arm in arms.items()}
+    alone, judged = (
+        formulas.Sampling().memory(
+            Load(EvaluateSpec(judged=one).model_dump(), Run(), shape_size(shape("qwen3", 4).model_dump(), VOCAB), LENGTH)
+        )
+        for one in ({}, asked)
+    )
+    assert alone is not None
+    assert judged is not None
+    assert judged.parts["weights"] == pytest.approx(3 * alone.parts["weights"])
