@@ -89,6 +89,13 @@ def test_the_problem_that_changed_most_is_shown_with_its_error_located(tmp_path:
     assert found.problem.asks.endswith(", counting modulo 7?")
 
 
+def test_a_completion_without_a_sentence_is_shown_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of an episode in which a model of a task without steps wrote nothing."""
+    monkeypatch.setattr(examples, "plain_completion", lambda row, completion: [])
+    before, after = worked(made(tmp_path, [4, 3, 4, 4, 4, 1])).sides
+    assert (before.right, before.pieces, after.right, after.pieces) == (0, [], 4, [])
+
+
 def test_a_loss_is_shown_as_a_loss(tmp_path: Path) -> None:
     before, after = worked(made(tmp_path, [0, 0, 0, 0, 4, 0])).sides
     assert (before.right, before.error, after.right, after.error) == (4, "none", 0, "value")

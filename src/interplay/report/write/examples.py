@@ -139,8 +139,8 @@ def worked_problem(made: answers.Answer, before: str, after: str, column: str | 
     found: list[tuple[int, Worked]] = []
     for flip in chosen[:TRIED]:
         if (one_worked := _worked(results, flip, (before, after))) is not None:
-            *steps, last = one_worked.sides[not gains].pieces
-            found.append((any(piece.wrong for piece in steps) + bool(last.wrong), one_worked))
+            pieces = one_worked.sides[not gains].pieces  # none where a model wrote nothing
+            found.append((any(piece.wrong for piece in pieces[:-1]) + any(piece.wrong for piece in pieces[-1:]), one_worked))
     return max(found, key=lambda item: item[0])[1] if found else None
 
 
