@@ -9,6 +9,7 @@ same meaning, and streams keyed by the problem."""
 import math
 import re
 from collections import Counter
+from string import ascii_lowercase
 from typing import NamedTuple
 
 from interplay.core.random import Draw, draw_shuffled, stream, stream_key, sum_in_order
@@ -139,8 +140,8 @@ def solve_depo(prompt: str, task: Depo) -> str:
 
 def vocabulary_of_depo(task: Depo) -> list[str]:
     """Signs, digits, and letters, small and capital."""
-    letters = [chr(ord("a") + n) for n in range(task.letters)]
-    return ["|", "?", "=", *"0123456789", *letters, *map(str.upper, letters)]
+    letters = ascii_lowercase[: task.letters]
+    return [*"|?=0123456789", *letters, *letters.upper()]
 
 
 DEPO = Generator(
@@ -219,10 +220,8 @@ def verify_listed(problem: Asked, completion: str, options: Verify) -> Verdict:
 
 def vocabulary_of_counts(task: WordCounts) -> list[str]:
     """Letters of words, digits and signs, and those of the question."""
-    letters = [chr(ord("a") + n) for n in range(task.letters)]
-    return list(
-        dict.fromkeys([*letters, *"0123456789 .", *("|=" if task.style == "terse" else "".join(PROSE).replace("{}", "") + "\n")])
-    )
+    question = "|=" if task.style == "terse" else "".join(PROSE).replace("{}", "") + "\n"
+    return list(dict.fromkeys(f"{ascii_lowercase[: task.letters]}0123456789 .{question}"))
 
 
 WORD_COUNTS = Generator(

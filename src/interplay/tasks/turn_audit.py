@@ -11,6 +11,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from interplay.tasks import audit, verdict
@@ -105,7 +106,7 @@ class Player:
                 problem = self.family.loads(row.graph)
                 world = self.family.begin(problem)
                 while len(actions) < most and not (steps and steps[-1].done):
-                    legal = lambda: self.legal(world, problem, actions, read)  # noqa: E731
+                    legal = partial(self.legal, world, problem, actions, read)
                     action = actor(Moment(number, actions, read, legal))
                     if action is None:
                         break
