@@ -49,7 +49,7 @@ OWN_BASES = (
             "tool_use",
         )
     ),
-    *(f"methods/{name}" for name in ("tools", "turn_branches", "turn_credit", "turns", "zoo_tools")),
+    *(f"methods/{name}" for name in ("tools", "turn_branches", "turn_credit", "turn_fight", "turn_fight_grid", "turn_fight_search", "turns", "zoo_tools")),
     *(f"numerics/{name}" for name in ("exact", "exact_bases", "exact_factorial")),
     "taxonomy/recall",
 )
