@@ -63,7 +63,6 @@ def test_docs_papers_is_what_locks_and_results_say() -> None:
     assert not diff, f"run `make docs` and commit it:\n{diff}"
 
 
-
 def test_the_overview_of_verdicts_is_that_of_the_committed_results() -> None:
     for path, text in verdicts.picture(ROOT).items():
         assert path.read_text(encoding="utf-8") == text, "run `make docs`"
