@@ -148,6 +148,7 @@ class Reinforcement(Formula):
         shape = Pass(tokens, rows * own, pairs, groups * prompt + rows * (prompt + own))
         phases = _learning(load, shape, groups < batch)
         phases["rollout"] = _decoding(load, min(load.run.engine_batch, batch * count), count, prompt, own)
+        phases["rollout"]["kept"] = _kept_turns(load, batch * count, count, prompt)
         lagged = (method.get("decoding") or {}).get("name") == "lagged_nucleus"
         critic = 4 * bool(method.get("critic"))  # with an optimiser of its own
         models = 1 + _refers(spec) + _reward_models(spec["reward"]) + lagged + critic + _seated(method)
@@ -217,6 +218,7 @@ class Sampling(Formula):
         own, count = spec["max_completion_length"] * _turns(spec), spec["num_samples"]
         rows = min(load.run.engine_batch, (load.problems or load.run.engine_batch) * count)
         held = _serving(load) if spec["engine"] == "vllm" else _decoding(load, rows, count, load.prompt(), own)
+        held["kept"] = _kept_turns(load, SHARD * rows, count, load.prompt())
         judges = {one["arm"] for one in (spec.get("judged") or {}).values() if one.get("arm")}
         return _peak(load, {"rollout": held}, 1 + len(judges) + _seated(spec))
 
@@ -251,6 +253,8 @@ BASE, CUDA_BASE, CUDA_CONTEXT = 400e6, 3e9, 0.8e9
 H100)."""
 CHUNK = 16384
 """Tokens that vLLM passes at a time on a large GPU (its default, assumed)."""
+SHARD = 4
+"""Engine batches of an evaluation whose episodes go on together (evaluate.sampling.SHARD_BATCHES)."""
 PROBLEM_BYTES = 3000
 """Of a problem with its graph, as objects of Python."""
 
@@ -337,6 +341,18 @@ def _decoding(load: Load, rows: float, count: int, prompt: int, own: int) -> dic
         "prefill": groups * prompt * load.passing(),
         "logits": (4.0 if kernels else 25.0) * rows * size.vocab + 20.0 * rows * own,
     }
+
+
+def _kept_turns(load: Load, episodes: float, count: int, prompt: int) -> float:
+    """What the native engine keeps of so many episodes from turn to turn, `count` of each prompt, and once more of a batch while
+    it is drawn."""
+    spec, size = load.spec, load.size
+    turns = _turns(spec.get("method") or spec)
+    if turns == 1 or spec["engine"] != "native" or spec.get("dtype") != "int8" or load.run.gpus:
+        return 0.0
+    token, own = 8.0 * size.layers * size.kv_heads * size.head_dim, turns * spec["max_completion_length"]
+    kept = min(2.0**20 * load.run.engine_cache_mb, token * episodes * (own + prompt / count))
+    return kept + token * min(episodes, load.run.engine_batch) * (own + prompt)
 
 
 def _peak(load: Load, phases: dict[str, dict[str, float]], models: float) -> Memory:

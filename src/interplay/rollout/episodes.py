@@ -159,7 +159,7 @@ def _to_the_end(
         ]
         going = {id(thread) for thread, _ in rest}
         for thread in live:
-            if id(thread) not in going and spec.branch is None:
+            if id(thread) not in going and spec.branch is None:  # no episode branches off
                 thread.kept = Kept()
         read = [reply.text for _, reply in rest]
         if spec.read_as != "text":

@@ -121,7 +121,7 @@ class Thread:
     tree: int = 0
     """The sample of the episode from the prompt that it is, or branched off."""
     kept: Kept = field(default_factory=Kept)
-    """What the engine kept of the last turn."""
+    """What the engine kept of the turns before, all of which are by one model."""
 
     @property
     def said(self) -> list[str]:
