@@ -4,9 +4,10 @@
 
 A Qwen3 of 0.86M parameters, 8 prompts, 8 episodes each of 8 turns of exactly 16 tokens, in a world that answers each and
 never ends. TRL's loop is a `rollout_func` that calls what its own tool loop calls for each turn, with the token ids of
-all before it; `nothing kept` is this project's engine without its keys and values of the turn before. Contestants take turns
-for `--rounds` rounds in one process; a figure is the best, in CPU time. Prefilled tokens are those of contexts that a model
-passes; the least is each token once. The GEMM floor, explained in bench/gemm.py, is that of the latter."""
+all before it; `nothing kept` is this project's engine without its keys and values of the turns before. Contestants take
+turns for `--rounds` rounds in one process; a figure is the best, in CPU time. Prefilled tokens are those of contexts that a
+model passes; the least is each token once. Contestants in bfloat16 want a processor with its instructions. The GEMM floor,
+explained in bench/gemm.py, is that of the least."""
 
 import argparse
 import tempfile
@@ -177,6 +178,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
     rounds = parser.parse_args().rounds
+    bfloat16 = torch.cpu._is_avx512_bf16_supported()
     torch.set_num_threads(1)
     quiet()
     rows = problem_rows()
@@ -185,9 +187,11 @@ def main() -> None:
         text.build_tokenizer(TokenizerSpec(task=TASK), {}, place, Run())
         vocabulary = text.load(place).get_vocab_size()
         folder.save_decoder(folder.init_decoder(NANO, vocabulary, seed=0), place / "model", place / "tokenizer")
-        mine = {f"interplay {dtype}": ours(place, rows, dtype) for dtype in DTYPES}
+        mine = {f"interplay {dtype}": ours(place, rows, dtype) for dtype in DTYPES if bfloat16 or dtype != "bfloat16"}
         mine["interplay int8, nothing kept"] = ours(place, rows, "int8", keeps=False)
-        peers = {f"{peer}": trl(place, rows, place / "trl", options) for peer, options in TRL.items()}
+        peers = {
+            peer: trl(place, rows, place / "trl", options) for peer, options in TRL.items() if bfloat16 or "bfloat16" not in peer
+        }
         contestants = {who: once for who, (_, once) in [*mine.items(), *peers.items()]}
         prompt = [len(one.ids) for one in text.load(place).encode_batch([row.prompt for row in rows])]
         reply = len(text.load(place).encode(REPLY).ids)
