@@ -22,6 +22,7 @@ from interplay.model.shared_prompts import predicting_states
 from interplay.model.spec import Load, Shape
 from interplay.results import estimate, state, telemetry
 from interplay.results.catalog import plan_json
+from interplay.rl.spec import RLSpec
 from interplay.run import graph
 from interplay.study.plan import Plan
 
@@ -204,3 +205,25 @@ def test_arms_that_judge_samples_are_models_next_to_the_one_that_is_evaluated() 
     assert alone is not None
     assert judged is not None
     assert judged.parts["weights"] == pytest.approx(3 * alone.parts["weights"])
+
+
+def test_models_that_judge_need_room_for_what_they_read() -> None:
+    """A question is the rubric, a prompt and a completion; each of 8 completions has one of its own, where prompts are shared."""
+    size, run, small = shape_size(shape("qwen3", 4).model_dump(), VOCAB), Run(engine_batch=8), 100
+    given = {"max_completion_length": small, "num_samples": 8, "dtype": "float32"}
+    asked = {"likes": {"arm": "judge.0", "rubric": "{completion}" + "x" * 2000, "max_tokens": 4}}
+    spec = EvaluateSpec(judged=asked, **given)
+    load = Load(spec.model_dump(), run, size, LENGTH)
+    found = formulas.Sampling().memory(load)
+    assert found is not None
+    assert found.phase == "judge"
+    token = 2 * 4 * size.layers * size.kv_heads * size.head_dim
+    question = load.prompt() + small + len(asked["likes"]["rubric"])
+    assert found.parts["cache"] == pytest.approx(token * 8 * (question + 1.5 * 4))
+    remote = EvaluateSpec(judged={"likes": {"model": "m", "rubric": "{completion}" + "x" * 2000}}, **given)
+    alone = formulas.Sampling().memory(load._replace(spec=remote.model_dump()))
+    assert alone is not None
+    assert alone.phase != "judge"
+    rl = RLSpec(method={"paper": "p"}, mix=[1.0], steps=1, reward={"name": "judge", **asked["likes"]})
+    assert formulas._judging(load, formulas._rewards(rl.model_dump()["reward"]), 8, small)["judge"]["cache"] > 0
+    assert formulas._serving(load, 2)["cache"] == 2 * formulas._serving(load, 1)["cache"]
