@@ -148,7 +148,7 @@ class Reinforcement(Formula):
         shape = Pass(tokens, rows * own, pairs, groups * prompt + rows * (prompt + own))
         phases = _learning(load, shape, groups < batch)
         drawn = min(load.run.engine_batch, batch * count)
-        phases["rollout"] = _decoding(load, drawn, count, prompt, own)
+        phases["rollout"] = _decoding(load, drawn, count, prompt, own) | _kept_turns(load, batch * count, count, prompt)
         phases |= _judging(load, _rewards(spec["reward"]), drawn, own)
         lagged = (method.get("decoding") or {}).get("name") == "lagged_nucleus"
         critic = 4 * bool(method.get("critic"))  # with an optimiser of its own
@@ -223,7 +223,8 @@ class Sampling(Formula):
         if spec["engine"] == "vllm":
             phases = {"rollout": _serving(load, 1 + len(judges))}
         else:
-            phases = {"rollout": _decoding(load, rows, count, load.prompt(), own)} | _judging(load, asked, rows, own)
+            kept = _kept_turns(load, SHARD * rows, count, load.prompt())
+            phases = {"rollout": _decoding(load, rows, count, load.prompt(), own) | kept} | _judging(load, asked, rows, own)
         return _peak(load, phases, 1 + len(judges) + _seated(spec))
 
 
@@ -257,6 +258,8 @@ BASE, CUDA_BASE, CUDA_CONTEXT = 400e6, 3e9, 0.8e9
 H100)."""
 CHUNK = 16384
 """Tokens that vLLM passes at a time on a large GPU (its default, assumed)."""
+SHARD = 4
+"""Engine batches of an evaluation whose episodes go on together (evaluate.sampling.SHARD_BATCHES)."""
 WORDS, LETTERS = 1000, 3
 """Tokens from which a vocabulary has words, and characters of a text that one of them stands for, at least."""
 PROBLEM_BYTES = 3000
@@ -357,6 +360,18 @@ def _decoding(load: Load, rows: float, count: int, prompt: int, own: int) -> dic
         "prefill": groups * prompt * load.passing(),
         "logits": (4.0 if kernels else 25.0) * rows * size.vocab + 20.0 * rows * own,
     }
+
+
+def _kept_turns(load: Load, episodes: float, count: int, prompt: int) -> dict[str, float]:
+    """What the native engine keeps of so many episodes from turn to turn, `count` of each prompt, and once more of a batch while
+    it is drawn."""
+    spec, size = load.spec, load.size
+    turns = _turns(spec.get("method") or spec)
+    if turns == 1 or spec["engine"] != "native" or spec.get("dtype") != "int8" or load.run.gpus:
+        return {}
+    token, own = 8.0 * size.layers * size.kv_heads * size.head_dim, turns * spec["max_completion_length"]
+    kept = min(2.0**20 * load.run.engine_cache_mb, token * episodes * (own + prompt / count))
+    return {"kept": kept + token * min(episodes, load.run.engine_batch) * (own + prompt)}
 
 
 def _peak(load: Load, phases: dict[str, dict[str, float]], models: float) -> Memory:
