@@ -28,6 +28,7 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:
 
 
 OWN_BASES = (
+    "conflicts/cures",
     "interplay/length_depth",
     "interplay/sizes_nano",
     "loongrl/needle_map",
