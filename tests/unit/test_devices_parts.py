@@ -18,6 +18,7 @@ from interplay.core.execution import Run
 from interplay.core.model import KeyPlace, UserError, parse_model
 from interplay.data import batches
 from interplay.data.batches import Prefetcher
+from interplay.model import device
 from interplay.optim import distributed
 from interplay.run.graph import Graph
 from interplay.train import lm
@@ -178,3 +179,11 @@ def test_steps_are_made_ahead_on_the_gpu_of_the_process(monkeypatch: pytest.Monk
     assert failing(2) == 1
     with pytest.raises(ZeroDivisionError):
         failing(3)
+
+
+def test_the_peak_of_int8_on_a_processor_is_that_of_float32_since_torchs_own_product_may_take_seconds(monkeypatch):
+    def slow(*_):
+        raise AssertionError("torch's product of int8")
+
+    monkeypatch.setattr(torch, "_int_mm", slow)
+    assert device.peak_flops(torch.int8, torch.device("cpu")) > 0

@@ -18,7 +18,7 @@ from interplay.core.model import UserError
 from interplay.report.write import page, summary
 from interplay.study import expand
 from interplay.study.plan import Plan, Stage
-from tools.reference import __main__ as reference, committed, lists, numbers, papers
+from tools.reference import __main__ as reference, committed, lists, numbers, papers, verdicts
 
 PAPER = lists.Paper(title="A Paper", arxiv="2512.07783", study="folder/toy", table="main", finding="It lifts.", row="rl")
 OTHER = lists.Paper(title="Another", arxiv="2510.01135", study="folder/toy", table="main", finding="It does not.")
@@ -61,6 +61,11 @@ def test_docs_papers_is_what_locks_and_results_say() -> None:
     written, made = (ROOT / "docs/papers.md").read_text().splitlines(), papers.page(ROOT).splitlines()
     diff = "\n".join(difflib.unified_diff(written, made, "docs/papers.md", "the results", lineterm="", n=0))
     assert not diff, f"run `make docs` and commit it:\n{diff}"
+
+
+def test_the_overview_of_verdicts_is_that_of_the_committed_results() -> None:
+    for path, text in verdicts.picture(ROOT).items():
+        assert path.read_text(encoding="utf-8") == text, "run `make docs`"
 
 
 def whole(root: Path) -> str:

@@ -29,10 +29,10 @@ def place_decoder(decoder: Decoder, how: execution.Run, numerics: Numerics = "fa
     decoder.blockwise, decoder.recompute = blockwise, how.gradient_checkpointing
     decoder.halves = compiled() if how.compile else EAGER
     placed = decoder.to(pick_device(how))
-    return exact_decoder(placed, how) if numerics == "exact" else placed
+    return exact_decoder(placed) if numerics == "exact" else placed
 
 
-def exact_decoder(decoder: Decoder, how: execution.Run) -> Decoder:
+def exact_decoder(decoder: Decoder) -> Decoder:
     """The decoder, whose passes in int8 are exact from here on. Raises UserError where that cannot be."""
     shape, refused = decoder.shape, "numerics = exact: {}; write numerics: fast"
     if decoder.by_rows:
@@ -66,8 +66,10 @@ def matrix_parameters(model: Decoder) -> int:
 
 def peak_flops(dtype: torch.dtype, device: torch.device) -> float:
     """Floating-point operations per second of the fastest of a few square matrix products: measured now, and possibly less than
-    the data sheet. On a CPU by the time for which the process computed, which other work on the machine changes little."""
+    the data sheet. On a CPU by the time for which the process computed, which other work on the machine changes little; of int8
+    the rate of float32, since torch's own product of int8 takes seconds there where the processor has no instruction for it."""
     on_gpu = device.type == "cuda"
+    dtype = torch.float32 if dtype == torch.int8 and not on_gpu else dtype
     size, clock, threads = (8192, time.perf_counter, 1) if on_gpu else (1024, time.process_time, torch.get_num_threads())
     # Numbers without a pattern: a GPU multiplies ones faster. The process' own generator stays as it is.
     x = (30 * torch.randn(size, size, generator=torch.Generator().manual_seed(0)).to(device)).to(dtype)
