@@ -28,7 +28,10 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:
 
 
 OWN_BASES = (
+    "conflicts/credit",
     "conflicts/cures",
+    "conflicts/difficulty",
+    "conflicts/entropy",
     "interplay/length_depth",
     "interplay/sizes_nano",
     "loongrl/needle_map",
@@ -51,6 +54,7 @@ OWN_BASES = (
         )
     ),
     *(f"methods/{name}" for name in ("tools", "turn_branches", "turn_credit", "turns", "zoo_tools")),
+    *(f"methods/turn_fight{world}" for world in ("", "_grid", "_search")),
     *(f"numerics/{name}" for name in ("exact", "exact_bases", "exact_factorial")),
     "taxonomy/recall",
 )
