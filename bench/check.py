@@ -57,7 +57,7 @@ def measured(rounds: int) -> Table:
         setting = train.prepare(Path(name) / "train", train.shape_of(train.SIZES["0.9m"]), 0, 4096)
         found["training"] = train.measure(setting, rounds, ["length"])
     with tempfile.TemporaryDirectory() as name:
-        path = rollout.save_model(Path(name))
+        path = rollout.nano_model(Path(name))
         for sequences in (32, 128):
             found[f"rollouts {sequences}"] = rollout.measure(path, sequences, rounds)
     return found

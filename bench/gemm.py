@@ -9,7 +9,7 @@ import os
 import platform
 import time
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 
 import torch
@@ -98,17 +98,23 @@ def print_floors(products: list[Product], tokens: int) -> dict[str, float]:
     return floors
 
 
-def in_turns(contestants: dict[str, Callable[[], float]], rounds: int, keep: int = 0, own: str = OWN) -> dict[str, float]:
-    """Tokens per CPU second of each contestant in its best of `rounds` rounds, in which all take turns, after one that is not
-    counted. A contestant does its work once and returns its tokens.
+def in_turns(
+    contestants: Mapping[str, Callable[[], float]],
+    rounds: int,
+    keep: int = 0,
+    own: str = OWN,
+    clock: Callable[[], float] = time.process_time,
+) -> dict[str, float]:
+    """Tokens per second of each contestant in its best of `rounds` rounds, in which all take turns, after one that is not
+    counted. A contestant does its work once and returns its tokens; the clock counts CPU time unless another is given.
 
     With `keep`, that many peers, the fastest of the first round, and all contestants whose names start with `own` go on. The
     others get the figure of that round, and their names say so."""
 
     def rate(once: Callable[[], float]) -> float:
-        start = time.process_time()
+        start = clock()
         tokens = once()
-        return tokens / (time.process_time() - start)
+        return tokens / (clock() - start)
 
     rates = {name: rate(once) for name, once in contestants.items()}
     peers = sorted((name for name in rates if not name.startswith(own)), key=lambda name: -rates[name])

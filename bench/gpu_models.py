@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 import memory  # bench/memory.py
 import numpy as np
 import torch
-from rollout import SAMPLES  # bench/rollout.py
-from tokenizers import Tokenizer, models
+from rollout import SAMPLES, left_padded, prompts, sampling_options, save_model  # bench/rollout.py
 from train import prepare  # bench/train.py
 from transformers import AutoModelForCausalLM
 
@@ -208,24 +207,21 @@ def train(bench: Bench) -> None:
             torch.cuda.empty_cache()
 
 
-def our_samples(bench: Bench, model: Decoder, prompts: list[list[int]], how: Sampling, graphs: bool) -> Callable[[], float]:
+def our_samples(bench: Bench, model: Decoder, given: list[list[int]], how: Sampling, graphs: bool) -> Callable[[], float]:
     """Samples of the native engine, all side by side."""
-    made = engine("native", model, bench.how(engine_batch=len(prompts) * SAMPLES, cuda_graphs=graphs), torch.bfloat16)
-    wanted = [Request(prompt, index, 0, SAMPLES) for index, prompt in enumerate(prompts)]
+    made = engine("native", model, bench.how(engine_batch=len(given) * SAMPLES, cuda_graphs=graphs), torch.bfloat16)
+    wanted = [Request(prompt, index, 0, SAMPLES) for index, prompt in enumerate(given)]
     return lambda: float(made.generate(wanted, how).lengths.sum())
 
 
-def their_samples(model: Any, prompts: list[list[int]], new: int, cache: str) -> Callable[[], float]:
+def their_samples(model: Any, given: list[list[int]], new: int, cache: str) -> Callable[[], float]:
     """Samples of transformers' `generate`, all side by side, padded on the left."""
-    pad = [max(map(len, prompts)) - len(prompt) for prompt in prompts]
-    ids = torch.tensor([[0] * left + prompt for left, prompt in zip(pad, prompts, strict=True)], device=model.device)
-    seen = (torch.arange(ids.shape[1]) >= torch.tensor(pad)[:, None]).long().to(model.device)
-    how: dict[str, Any] = {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_new_tokens": new}
-    how |= {"max_new_tokens": new, "pad_token_id": 0, "eos_token_id": None, "num_return_sequences": SAMPLES}
+    ids, seen = (part.to(model.device) for part in left_padded(given))
+    options = sampling_options(new, cache)
 
     @torch.inference_mode()
     def once() -> float:
-        return float(len(model.generate(ids, attention_mask=seen, cache_implementation=cache, **how)) * new)
+        return float(len(model.generate(ids, attention_mask=seen, **options)) * new)
 
     return once
 
@@ -237,27 +233,20 @@ def rollout(bench: Bench) -> None:
     sampling = Sampling(temperature=1.0, top_p=1.0, top_k=0, max_completion_length=new, seed=0, eos=None, pad=0)
     for name, size in bench.sizes("0.9m", "smollm2").items():
         with tempfile.TemporaryDirectory() as place:
-            files = Path(place) / "tokenizer"
-            files.mkdir()
-            Tokenizer(models.WordLevel({str(i): i for i in range(48)}, unk_token="0")).save(str(files / "tokenizer.json"))
-            (files / "tokenizer_config.json").write_text("{}")
             decoder = folder.init_decoder(size.shape(), size.vocab, 0).to(bench.args.device)
-            folder.save_decoder(decoder, Path(place) / "model", files)
-            theirs = AutoModelForCausalLM.from_pretrained(Path(place) / "model", dtype=torch.bfloat16, attn_implementation="sdpa")
+            path = save_model(Path(place), decoder)
+            theirs = AutoModelForCausalLM.from_pretrained(path, dtype=torch.bfloat16, attn_implementation="sdpa")
         theirs = theirs.to(bench.args.device).eval()
         weights, token = 2 * sum(p.numel() for p in decoder.parameters()), 4 * size.numbers[1] * size.numbers[3] * size.numbers[4]
         for count in (min(one, most) for one in (32, 512, 2048)):
-            drawing = torch.Generator().manual_seed(1)
-            lengths = torch.randint(70, 91, (count // SAMPLES,), generator=drawing).tolist()
-            asked = [torch.randint(2, 48, (length,), generator=drawing).tolist() for length in lengths]
-
+            asked = prompts(count // SAMPLES)
             native = partial(our_samples, bench, decoder, asked, sampling)
             peer = partial(their_samples, theirs, asked, new)
             found = {f"{OWN} native": native(True), "transformers dynamic": peer("dynamic")}
             if count == 512:
                 found[f"{OWN} native, no cuda_graphs"] = native(False)
                 found |= {"transformers static, compiled": peer("static")} if bench.args.compile else {}
-            held = weights + token * (sum(lengths) + count * new / 2)  # a prompt's are read once for its samples
+            held = weights + token * (sum(map(len, asked)) + count * new / 2)  # a prompt's are read once for its samples
             floor = count / max(held / bandwidth, weights * count / peak)
             for row, rate in bench.compare(bench.in_turns(found), size=name, sequences=count, new=new):
                 bench.emit(**row, of_floor=rate / floor)

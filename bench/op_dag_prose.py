@@ -15,7 +15,8 @@ import argparse
 import random
 import re
 import time
-from collections.abc import Callable
+
+from tasks import AIMS, GROUP, OPS, rate  # bench/tasks.py
 
 from interplay.tasks.op_dag.prose import render, structure
 from interplay.tasks.op_dag.prose_parser import parse_sentence, parse_side
@@ -25,22 +26,11 @@ from interplay.tasks.op_dag.spec import OpDagProse
 from interplay.tasks.op_dag.terse import LETTERS, parse_part
 from interplay.tasks.spec import Verify
 
-OPS = (5, 10, 20)
 MODES = ("forward", "reverse")
 RELEASED = {"forward": 268.0, "reverse": 17.5}
 """Problems/s at op 10."""
 PARSED = 13_000
-GROUP = 8
-AIMS = {"generate + render": 10_000, "verify": 50_000}
 LETTER = re.compile(r"(?<![\w'-])[A-Za-z](?![\w'-])")
-
-
-def rate(work: Callable[[int], object], items: int) -> float:
-    """Items per CPU second; `work(i)` does item i."""
-    started = time.process_time()
-    for item in range(items):
-        work(item)
-    return items / (time.process_time() - started)
 
 
 def sampled(solution: str, number: int, rng: random.Random) -> str:

@@ -25,6 +25,7 @@ from transformers import AutoModelForCausalLM
 
 from interplay.core.execution import Run
 from interplay.model import folder
+from interplay.model.decoder import Decoder
 from interplay.model.spec import Shape
 from interplay.rollout.engine import Request, Sampling, engine
 
@@ -52,27 +53,36 @@ def native(path: Path, given: list[list[int]], dtype: str, rows: int) -> Callabl
     return lambda: sampler.generate(requests, SAMPLING)
 
 
+def left_padded(given: list[list[int]]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Ids (prompts, longest) of the prompts, padded on the left, and their attention mask."""
+    longest = max(map(len, given))
+    ids = torch.tensor([[0] * (longest - len(prompt)) + prompt for prompt in given])
+    return ids, torch.tensor([[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in given])
+
+
+def sampling_options(new: int, cache: str) -> dict[str, Any]:
+    """Of transformers' `generate`: SAMPLES completions a prompt of exactly `new` tokens."""
+    return dict(
+        do_sample=True,
+        temperature=1.0,
+        top_k=0,
+        top_p=1.0,
+        min_new_tokens=new,
+        max_new_tokens=new,
+        pad_token_id=0,
+        eos_token_id=None,
+        num_return_sequences=SAMPLES,
+        cache_implementation=cache,
+    )
+
+
 def transformers_generate(
     path: Path, given: list[list[int]], arithmetic: str, attention: str, cache: str, rows: int, compiled: bool = False
 ) -> Callable[[], object]:
     """transformers' `generate` over left-padded batches of `rows` sequences."""
     dtype = torch.bfloat16 if arithmetic == "bfloat16 weights" else torch.float32
     model = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, attn_implementation=attention).eval()
-    longest = max(map(len, given))
-    ids = torch.tensor([[0] * (longest - len(p)) + p for p in given])
-    seen = torch.tensor([[0] * (longest - len(p)) + [1] * len(p) for p in given])
-    options: dict[str, Any] = dict(
-        do_sample=True,
-        temperature=1.0,
-        top_k=0,
-        top_p=1.0,
-        min_new_tokens=NEW,
-        max_new_tokens=NEW,
-        pad_token_id=0,
-        eos_token_id=None,
-        num_return_sequences=SAMPLES,
-        cache_implementation=cache,
-    )
+    (ids, seen), options = left_padded(given), sampling_options(NEW, cache)
     if compiled:
         from transformers import CompileConfig
 
@@ -116,14 +126,20 @@ def contestants(path: Path, sequences: int, compiled: bool) -> dict[str, Callabl
     return found
 
 
-def save_model(place: Path) -> Path:
-    """A fresh model with a tokenizer of its vocabulary, as a Hugging Face folder below `place`."""
+def save_model(place: Path, decoder: Decoder) -> Path:
+    """The model with a tokenizer of its vocabulary, as a Hugging Face folder below `place`."""
     files = place / "tokenizer"
-    files.mkdir()
-    Tokenizer(models.WordLevel({str(i): i for i in range(VOCAB)}, unk_token="0")).save(str(files / "tokenizer.json"))
+    files.mkdir(parents=True)
+    words = models.WordLevel({str(i): i for i in range(decoder.vocab_size)}, unk_token="0")
+    Tokenizer(words).save(str(files / "tokenizer.json"))
     (files / "tokenizer_config.json").write_text("{}")
-    folder.save_decoder(folder.init_decoder(NANO, VOCAB, seed=0), place / "model", files)
+    folder.save_decoder(decoder, place / "model", files)
     return place / "model"
+
+
+def nano_model(place: Path) -> Path:
+    """A fresh one of NANO's shape."""
+    return save_model(place, folder.init_decoder(NANO, VOCAB, seed=0))
 
 
 def counted(once: Callable[[], object], tokens: int) -> Callable[[], float]:
@@ -160,7 +176,7 @@ def main() -> None:
     torch.set_num_threads(1)
     quiet()
     with tempfile.TemporaryDirectory() as place:
-        path = save_model(Path(place))
+        path = nano_model(Path(place))
         for sequences in arguments.sequences:
             measure(path, sequences, arguments.rounds, arguments.compile)
 

@@ -19,12 +19,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import psutil
 import torch
-from gemm import quiet  # bench/gemm.py
+from gemm import in_turns, quiet  # bench/gemm.py
+from rollout import SAMPLES, VOCAB, prompts  # bench/rollout.py
 from torch.utils._python_dispatch import TorchDispatchMode
 from train import prepare  # bench/train.py
 
@@ -93,18 +95,14 @@ def contestants(
     return {"alone": (most, alone()), **{f"stack of {count}": (most // count, stacked(count)) for count in replicas}}
 
 
-VOCAB, SAMPLES, NEW = 48, 8, 64
-"""Of rollouts."""
+NEW = 64
+"""Tokens of a rollout."""
 
 
 def rollouts(shape: Shape, dtype: str, sequences: int, replicas: list[int], how: Run) -> Contestants:
     """The same of rollouts."""
-    most, random = max(replicas), torch.Generator().manual_seed(1)
-    lengths = torch.randint(70, 91, (max(1, sequences // SAMPLES),), generator=random).tolist()
-    asked = [
-        Request(torch.randint(2, VOCAB, (length,), generator=random).tolist(), key, 0, SAMPLES)
-        for key, length in enumerate(lengths)
-    ]
+    most = max(replicas)
+    asked = [Request(prompt, key, 0, SAMPLES) for key, prompt in enumerate(prompts(max(1, sequences // SAMPLES)))]
     device = lm.device.pick_device(how)
     given = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "max_completion_length": NEW, "eos": None, "pad": 0}
 
@@ -138,13 +136,11 @@ def operators(turns: int, once: Callable[[], float]) -> int:
 
 def measure(found: Contestants, rounds: int, clock: Callable[[], float]) -> dict[str, float]:
     """Tokens a second of each in its best round, after one that is not counted."""
-    best = dict.fromkeys(found, 0.0)
-    for number in range(rounds + 1):
-        for name, (steps, once) in found.items():
-            started = clock()
-            made = sum(once() for _ in range(steps))
-            best[name] = max(best[name], made / (clock() - started) if number else 0.0)
-    return best
+
+    def whole(steps: int, once: Callable[[], float]) -> float:
+        return sum(once() for _ in range(steps))
+
+    return in_turns({name: partial(whole, *turn) for name, turn in found.items()}, rounds, clock=clock)
 
 
 def wall_on_gpu() -> float:

@@ -4,13 +4,15 @@
 
 A Qwen3 of 0.86M parameters, 8 prompts, 8 episodes each of 8 turns of exactly 16 tokens, in a world that answers each and
 never ends. TRL's loop is a `rollout_func` that calls what its own tool loop calls for each turn, with the token ids of
-all before it. Contestants take turns for `--rounds` rounds in one process; a figure is the best, in CPU time. Prefilled
-tokens are those that a model reads behind no cache; the least is each token once. The GEMM floor, explained in
-bench/gemm.py, is that of the latter."""
+all before it; `nothing kept` is this project's engine without its keys and values of the turns before. Contestants take
+turns for `--rounds` rounds in one process; a figure is the best, in CPU time. Prefilled tokens are those of contexts that a
+model passes; the least is each token once. Contestants in bfloat16 want a processor with its instructions. The GEMM floor,
+explained in bench/gemm.py, is that of the least."""
 
 import argparse
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -60,10 +62,10 @@ TRL = {
 
 
 class Counted:
-    """An engine that counts what it reads; a turn that reaches its length is a whole one."""
+    """An engine that counts what it passes of contexts; a turn that reaches its length is a whole one."""
 
-    def __init__(self, made: Engine) -> None:
-        self.made, self.read = made, 0
+    def __init__(self, made: Engine, keeps: bool) -> None:
+        self.made, self.keeps, self.read = made, keeps, 0
 
     def close(self) -> None:
         """Of the engine."""
@@ -71,7 +73,8 @@ class Counted:
 
     def generate(self, requests: list[Request], sampling: Sampling) -> Rollouts:
         """Of the engine."""
-        self.read += sum(len(one.prompt) for one in requests)
+        requests = requests if self.keeps else [replace(one, kept=()) for one in requests]
+        self.read += sum(len(one.prompt) - (one.kept[0].common(one.prompt) if one.kept else 0) for one in requests)
         made = self.made.generate(requests, sampling)
         return made._replace(truncated=torch.zeros_like(made.truncated))
 
@@ -82,9 +85,10 @@ def problem_rows() -> list[Row]:
     return problems.first_rows(spec, Run(), PROMPTS)
 
 
-def ours(place: Path, rows: list[Row], dtype: str) -> tuple[Counted, Callable[[], float]]:
+def ours(place: Path, rows: list[Row], dtype: str, keeps: bool = True) -> tuple[Counted, Callable[[], float]]:
     """Episodes of the project."""
-    tokens, made = text.load(place), Counted(engine("native", folder.load_decoder(place / "model"), Run(), DTYPES[dtype]))
+    tokens = text.load(place)
+    made = Counted(engine("native", folder.load_decoder(place / "model"), Run(), DTYPES[dtype]), keeps)
     setting = Setting(
         engine=made,
         sampling=SAMPLING,
@@ -174,6 +178,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
     rounds = parser.parse_args().rounds
+    bfloat16 = torch.cpu._is_avx512_bf16_supported()
     torch.set_num_threads(1)
     quiet()
     rows = problem_rows()
@@ -182,8 +187,11 @@ def main() -> None:
         text.build_tokenizer(TokenizerSpec(task=TASK), {}, place, Run())
         vocabulary = text.load(place).get_vocab_size()
         folder.save_decoder(folder.init_decoder(NANO, vocabulary, seed=0), place / "model", place / "tokenizer")
-        mine = {f"interplay {dtype}": ours(place, rows, dtype) for dtype in DTYPES}
-        peers = {f"{peer}": trl(place, rows, place / "trl", options) for peer, options in TRL.items()}
+        mine = {f"interplay {dtype}": ours(place, rows, dtype) for dtype in DTYPES if bfloat16 or dtype != "bfloat16"}
+        mine["interplay int8, nothing kept"] = ours(place, rows, "int8", keeps=False)
+        peers = {
+            peer: trl(place, rows, place / "trl", options) for peer, options in TRL.items() if bfloat16 or "bfloat16" not in peer
+        }
         contestants = {who: once for who, (_, once) in [*mine.items(), *peers.items()]}
         prompt = [len(one.ids) for one in text.load(place).encode_batch([row.prompt for row in rows])]
         reply = len(text.load(place).encode(REPLY).ids)

@@ -13,14 +13,13 @@ import time
 from pathlib import Path
 
 import torch
-from rollout import DTYPES, NEW, SAMPLES, VOCAB, prompts  # bench/rollout.py
-from tokenizers import Tokenizer, models
+from rollout import DTYPES, NEW, SAMPLES, SAMPLING, VOCAB, prompts, save_model  # bench/rollout.py
 from train import SIZES, shape_of  # bench/train.py
 
 from interplay.core.execution import Run
 from interplay.model import folder
 from interplay.model.spec import Shape
-from interplay.rollout.engine import Engine, Request, Sampling, closing, engine
+from interplay.rollout.engine import Engine, Request, closing, engine
 
 SHAPES = {
     "0.8M": shape_of(SIZES["0.9m"]),
@@ -37,18 +36,6 @@ SHAPES = {
 }
 VOCABULARIES = {"135M": SIZES["smollm2"]["vocab"]}
 """Of shapes that have another one than VOCAB."""
-SAMPLING = Sampling(temperature=1.0, top_p=1.0, top_k=0, max_completion_length=NEW, seed=0, eos=None, pad=0)
-
-
-def model_at(place: Path, shape: Shape, vocabulary: int) -> Path:
-    """A fresh model of the shape, as a folder."""
-    tokenizer, path = place / "tokenizer", place / "model"
-    tokenizer.mkdir(parents=True)
-    words = models.WordLevel({str(i): i for i in range(vocabulary)}, unk_token="0")
-    Tokenizer(words).save(str(tokenizer / "tokenizer.json"))
-    (tokenizer / "tokenizer_config.json").write_text("{}")
-    folder.save_decoder(folder.init_decoder(shape, vocabulary, seed=0), path, tokenizer)
-    return path
 
 
 def rates(found: dict[str, Engine], requests: list[Request], repeats: int) -> dict[str, tuple[float, float]]:
@@ -80,7 +67,7 @@ def main() -> None:
     peer = f"vllm {arguments.vllm}"
     for label in arguments.shapes:
         with tempfile.TemporaryDirectory() as place:
-            path = model_at(Path(place), SHAPES[label], VOCABULARIES.get(label, VOCAB))
+            path = save_model(Path(place), folder.init_decoder(SHAPES[label], VOCABULARIES.get(label, VOCAB), seed=0))
             model, how = folder.load_decoder(path), Run(engine_batch=256)
             found = {f"native {dtype}": engine("native", model, how, DTYPES[dtype], path) for dtype in arguments.dtypes}
             found[peer] = engine("vllm", model, how, DTYPES[arguments.vllm], path)

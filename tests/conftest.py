@@ -133,6 +133,13 @@ def examples(number: int) -> settings:
     return settings(max_examples=max(min(number, 10), number // 3) if fixed else number)
 
 
+def copy_configs(project: Path, locks: bool = False) -> Path:
+    """The project's configs in a project of its own; without the locks, which are two files of three and which each `interplay
+    plan` reads."""
+    ignored = None if locks else shutil.ignore_patterns("plans")
+    return Path(shutil.copytree(ROOT / "configs", project / "configs", ignore=ignored, copy_function=shutil.copyfile))
+
+
 class Laboratory:
     """Snakefile, rules and configs in a folder; studies may be edited there without touching the project's."""
 

@@ -1,11 +1,10 @@
 """A project folder with configs and with results that are as finished as a test says, without running anything."""
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
-from conftest import ROOT
+from conftest import copy_configs
 
 from interplay.core import artifact
 from interplay.kinds import sources
@@ -20,8 +19,7 @@ class Lab:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.configs, self.results = folder, folder / "configs", folder / "results"
-        ignored = shutil.ignore_patterns("plans")
-        shutil.copytree(ROOT / "configs", self.configs, ignore=ignored, copy_function=shutil.copyfile)
+        copy_configs(folder)
 
     def edit(self, file: str, old: str, new: str) -> None:
         path = self.configs / file

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from command_line import interplay
-from conftest import ROOT, Laboratory
+from conftest import Laboratory, copy_configs
 from transformers import AutoModelForCausalLM
 
 from interplay.api import single
@@ -23,7 +23,7 @@ def model(finished: Laboratory, tmp_path: Path) -> Path:
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "project"
-    shutil.copytree(ROOT / "configs", folder / "configs")
+    copy_configs(folder)
     monkeypatch.chdir(folder)
     return folder
 

@@ -2,13 +2,12 @@
 
 import itertools
 import math
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import ROOT, examples
+from conftest import copy_configs, examples
 from hypothesis import given, strategies as st
 
 from interplay.core.model import KeyPlace, UserError
@@ -85,7 +84,7 @@ def test_an_axis_may_lead_into_the_values_of_another_in_any_order_of_writing(key
 
 
 def test_a_grid_over_methods_by_name_and_a_key_inside_them_plans_what_arms_written_out_plan(tmp_path: Path) -> None:
-    shutil.copytree(ROOT / "configs", tmp_path / "configs", ignore=shutil.ignore_patterns("plans"))
+    copy_configs(tmp_path)
     file = tmp_path / "configs/study/mine.yaml"
     head = "defaults: [quickstart, _self_]\nquestion: why\nclaims: []\narms:\n"
 
@@ -239,7 +238,7 @@ def test_a_name_with_a_bracket_is_refused() -> None:
 
 @pytest.fixture
 def configs(tmp_path: Path) -> Path:
-    return Path(shutil.copytree(ROOT / "configs", tmp_path / "configs"))
+    return copy_configs(tmp_path)
 
 
 def study(configs: Path, *arms: str, claim: str = "base", more: str = "") -> Path:
@@ -310,7 +309,7 @@ def test_the_centre_of_one_at_a_time_is_known_from_the_scale_and_the_schema(conf
 @examples(5)
 @given(order=st.permutations(["a", "b", "c"]))
 def test_the_order_of_arms_changes_no_digest(order: list[str], tmp_path_factory: pytest.TempPathFactory) -> None:
-    configs = Path(shutil.copytree(ROOT / "configs", tmp_path_factory.mktemp("order") / "configs"))
+    configs = copy_configs(tmp_path_factory.mktemp("order"))
     lines = {
         "a": "a: {path: [base, rl], grid: {rl.steps: [5, 6]}}",
         "b": "b: {path: [base, rl], control: a, grid: {rl.steps: [5, 6]}, set: {rl.data: {hard: 1.0}}}",

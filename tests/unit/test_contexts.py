@@ -1,10 +1,9 @@
 """Contexts of op_dag: alphabets that share no letter over one law of graphs, one tokenizer for all, and one identity of a problem."""
 
-import shutil
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, examples
+from conftest import copy_configs, examples
 from hypothesis import given, strategies as st
 from pydantic import ValidationError
 
@@ -149,7 +148,7 @@ seeds: {values: [0], vary: []}
 def plan(tmp_path: Path, text: str = STUDY) -> Plan:
     configs = tmp_path / "configs"
     if not configs.exists():
-        shutil.copytree(ROOT / "configs", configs, ignore=shutil.ignore_patterns("plans"))
+        copy_configs(configs.parent)
     (configs / "study/two.yaml").write_text(text)
     return plan_study(configs, "two", "smoke")
 

@@ -1,12 +1,11 @@
 """Standard controls: the arms that a plan gets, what their rewards pay, and what the page says explains a gain."""
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import report_study as study
-from conftest import ROOT
+from conftest import copy_configs
 
 from interplay.core.model import UserError
 from interplay.report.stats import confounds, frame
@@ -21,7 +20,7 @@ ARMS = ["control_random", "control_format", "control_labels", "control_none", "c
 
 @pytest.fixture
 def configs(tmp_path: Path) -> Path:
-    return Path(shutil.copytree(ROOT / "configs", tmp_path / "configs", ignore=shutil.ignore_patterns("plans")))
+    return copy_configs(tmp_path)
 
 
 def with_controls(configs: Path, said: str = "standard", name: str = "demo") -> Plan:

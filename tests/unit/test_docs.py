@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, copy_configs
 
 from interplay.core import artifact
 from interplay.kinds.table import KINDS
@@ -33,7 +33,7 @@ def test_links_between_pages_lead_to_files(page: Path) -> None:
 def test_the_study_of_the_readme_adds_what_it_says_to_the_demo(tmp_path: Path) -> None:
     text = (ROOT / "README.md").read_text()
     (block,) = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
-    shutil.copytree(ROOT / "configs", tmp_path / "configs", ignore=shutil.ignore_patterns("plans"))
+    copy_configs(tmp_path)
     shutil.copytree(ROOT / "data/demo", tmp_path / "data/demo")
     (tmp_path / "configs/study/kl.yaml").write_text(block)
     demo, made = (plan_study(tmp_path / "configs", study, "laptop") for study in ("demo", "kl"))

@@ -23,7 +23,7 @@ from interplay.rl.spec import RLSpec, TeachSpec
 from interplay.rollout.engine import engine
 from interplay.rollout.vllm import engines
 from interplay.run.graph import check_external
-from interplay.study.check import check_engine
+from interplay.study.check import check_beside, check_engine, check_judges, check_stage
 from interplay.study.plan import Stage
 from interplay.train.spec import PretrainSpec, UnlearnSpec
 
@@ -108,6 +108,53 @@ def test_only_native_samples_from_a_model_and_its_assistant(name: str) -> None:
         UserError, match=f"engine = '{name}': the model is a pair with an assistant .objective uld.; write native"
     ):
         check("pair", name, WIDE)
+
+
+def test_an_assistant_of_a_model_that_transformers_computes_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "mixtral"}))
+    base = Stage.make("source", SourceSpec(sha256="a" * 64), {}, Run(path=str(tmp_path)), "base")
+    known, place = {base.digest: base}, KeyPlace("s.yaml", ("stages", "forget"))
+    for objective in ("uld", "npo"):
+        spec = UnlearnSpec(forget_mix=[1.0], retain_mix=[1.0], steps=4, objective=objective)
+        stage = Stage.make("unlearn", spec, {"init": base.digest}, Run(), "forget")
+        with pytest.raises(UserError, match=r"objective = 'uld': .*; write npo$") if objective == "uld" else nullcontext():
+            check_stage(stage, known, place)
+
+
+KEYS = {"reward.0": "reward", "reference.0": "references", "seat.0": r"method\.episode\.seats"}
+
+
+@pytest.mark.parametrize("role", KEYS)
+def test_rl_is_refused_models_of_another_tokenizer_and_pairs_next_to_its_policy(role: str) -> None:
+    base, other = (
+        Stage.make("pretrain", PretrainSpec(model=world.SHAPE, tokens=100000, seed=i), {"tokenizer": str(i) * 12}, Run(), "base")
+        for i in range(2)
+    )
+    given = {"forget_mix": [1.0], "retain_mix": [1.0], "steps": 4, "objective": "uld"}
+    pair = Stage.make("unlearn", UnlearnSpec(**given), {"init": base.digest}, Run(), "forget")
+    known, place = {one.digest: one for one in (base, other, pair)}, KeyPlace("s.yaml", ("stages", "rl"))
+    spec = RLSpec(method={"paper": "p"}, mix=[1.0], steps=1)
+    for beside, says in ((base, None), (other, "another tokenizer than the policy"), (pair, "with a single model")):
+        stage = Stage.make("rl", spec, {"init": base.digest, role: beside.digest}, Run(), "rl")
+        with pytest.raises(UserError, match=rf"^s\.yaml: stages\.rl\.{KEYS[role]}: .*{says}") if says else nullcontext():
+            check_beside(stage, known, place)
+
+
+@pytest.mark.parametrize(("alike", "most"), [(True, 96), (False, 64)])
+def test_what_a_judge_reads_and_says_fits_its_context(alike: bool, most: int) -> None:
+    """Of a judge with the policy's tokenizer the completion counts, too: 32 tokens here, and 64 of an answer."""
+    rubric = {"arm": "judge.0", "rubric": "{completion}", "max_tokens": 64}
+    spec = EvaluateSpec(judged={"likes": rubric}, max_completion_length=32)
+    policy = Stage.make("pretrain", PretrainSpec(model=world.SHAPE, tokens=100000), {"tokenizer": "t" * 12}, Run(), "base")
+    for context in (most, most - 1):
+        shape = world.SHAPE.model_copy(update={"max_position_embeddings": context})
+        made = {"tokenizer": ("t" if alike else "u") * 12}
+        judge = Stage.make("pretrain", PretrainSpec(model=shape, tokens=100000), made, Run(), "judge")
+        known, deps = {one.digest: one for one in (policy, judge)}, {"model": policy.digest, "judge.0": judge.digest}
+        stage = Stage.make("evaluate", spec, {**DEPS, **deps}, Run(), "test")
+        says = rf"stages\.test\.judged: an answer of max_tokens = 64 .*max_position_embeddings, {context}; lower max_tokens"
+        with pytest.raises(UserError, match=says) if context < most else nullcontext():
+            check_judges(stage, known, KeyPlace("s.yaml", ("stages", "test")))
 
 
 def test_a_model_that_was_made_elsewhere_is_left_to_the_stage() -> None:

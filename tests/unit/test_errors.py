@@ -1,13 +1,12 @@
 """A refusal names the file and the line where the key stands, whichever file that is, and the nearest right name."""
 
 import copy
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
+from conftest import copy_configs
 from hypothesis import given, strategies as st
 
 from interplay.cli import main
@@ -23,7 +22,7 @@ RL = "rl: {kind: rl, data: {edge: 1.0}}"
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    shutil.copytree(ROOT / "configs", tmp_path / "configs")
+    copy_configs(tmp_path)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

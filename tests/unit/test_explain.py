@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import report_study as study
 from command_line import interplay
-from conftest import ROOT, Laboratory
+from conftest import ROOT, Laboratory, copy_configs
 
 from interplay.core import metrics
 from interplay.kinds.formulas import Cost
@@ -160,7 +160,7 @@ def test_a_cell_of_an_evaluation_in_blocks_counts_the_samples_of_all(tmp_path: P
 def test_all_blocks_of_an_evaluation_stand_in_the_chain(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    shutil.copytree(ROOT / "configs", tmp_path / "configs")
+    copy_configs(tmp_path)
     path = tmp_path / "configs/study/quickstart.yaml"
     path.write_text(path.read_text().replace("kind: evaluate, data: test", "kind: evaluate, data: test, num_samples: 80"))
     monkeypatch.chdir(tmp_path)

@@ -2,7 +2,6 @@
 
 import contextlib
 import re
-import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import torch
-from conftest import ROOT
+from conftest import copy_configs
 from rl_cases import now_of
 from test_rl_seams import groups_of
 
@@ -314,7 +313,7 @@ def test_a_class_may_be_a_sampler(here: Path) -> None:
 
 
 def test_a_study_names_its_own_reward_in_one_word(tmp_path: Path) -> None:
-    configs = Path(shutil.copytree(ROOT / "configs", tmp_path / "configs", ignore=shutil.ignore_patterns("plans")))
+    configs = copy_configs(tmp_path)
     file = configs / "study/quickstart.yaml"
     old = "rl: {kind: rl, data: {edge: 1.0}"
     assert old in file.read_text()
@@ -379,7 +378,7 @@ def sums(largest=9):
 
 
 def test_fresh_models_of_a_study_may_learn_a_family_of_the_users_own(tmp_path: Path) -> None:
-    configs = Path(shutil.copytree(ROOT / "configs", tmp_path / "configs", ignore=shutil.ignore_patterns("plans")))
+    configs = copy_configs(tmp_path)
     file, old = configs / "study/quickstart.yaml", "  - /task@task: op_dag\n"
     text = file.read_text()
     assert old in text
@@ -394,7 +393,7 @@ def test_fresh_models_of_a_study_may_learn_a_family_of_the_users_own(tmp_path: P
 
 
 def test_rl_on_a_family_of_the_users_own_waits_for_its_audit(tmp_path: Path) -> None:
-    configs = Path(shutil.copytree(ROOT / "configs", tmp_path / "configs", ignore=shutil.ignore_patterns("plans")))
+    configs = copy_configs(tmp_path)
     file, old = configs / "study/quickstart.yaml", "  - /task@task: op_dag\n"
     (configs / "study/mine.py").write_text(SUMS)
     text = file.read_text().replace(old, "") + '\ntask: {name: "mine.py:sums", largest: 4}\n'
@@ -464,7 +463,7 @@ def test_a_family_of_the_users_own_generates_problems_and_judges_them_in_later_s
 
 
 def test_a_trainer_of_the_users_own_is_a_stage_of_a_path(tmp_path: Path) -> None:
-    configs = Path(shutil.copytree(ROOT / "configs", tmp_path / "configs", ignore=shutil.ignore_patterns("plans")))
+    configs = copy_configs(tmp_path)
     file = configs / "study/quickstart.yaml"
     before = "  rl: {kind: rl, data: {edge: 1.0}"
     text = file.read_text().replace(before, f"  same: {{kind: 'mine.py:copied', data: {{edge: 1.0}}}}\n{before}", 1)

@@ -14,7 +14,7 @@ import pytest
 import test_rl_loop as loops
 import torch
 import world
-from conftest import ROOT
+from conftest import copy_configs
 from hypothesis import given, strategies as st
 from killed_rl import payload, run_killed
 from pydantic import ValidationError
@@ -188,7 +188,7 @@ def test_rubrics_and_patterns_that_cannot_work_are_refused(change: dict[str, Any
 
 
 def test_a_study_says_whom_to_ask_and_the_address_is_no_part_of_the_identity(tmp_path: Path) -> None:
-    configs = Path(shutil.copytree(ROOT / "configs", tmp_path / "configs", ignore=shutil.ignore_patterns("plans")))
+    configs = copy_configs(tmp_path)
     path = configs / "study" / "coffee.yaml"
     text = path.read_text()
     judged = 'method: grpo, numerics: fast, reward: {name: judge, model: m, rubric: "{completion}"}'
@@ -319,7 +319,7 @@ def test_an_evaluation_keeps_what_its_judges_say_and_goes_on_where_it_was_stoppe
 
 
 def planned(folder: Path, reward: str, judged: str = "") -> Any:
-    configs = Path(shutil.copytree(ROOT / "configs", folder / "configs", ignore=shutil.ignore_patterns("plans")))
+    configs = copy_configs(folder)
     path = configs / "study" / "methods" / "over_optimisation.yaml"
     text = path.read_text().replace("reward: {name: model, model: judge}, numerics: fast", f"reward: {reward}")
     path.write_text(

@@ -1,13 +1,12 @@
 """Kept checkpoints in a plan: paths that start from one, evaluations along a stage, selection; and samples that come in blocks."""
 
 import itertools
-import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 import report_study as toy
-from conftest import ROOT
+from conftest import ROOT, copy_configs
 
 from interplay.core.artifact import split_ref
 from interplay.core.model import UserError
@@ -29,7 +28,7 @@ def plan(tmp_path: Path, *changes: tuple[str, str]) -> Plan:
         text = text.replace(old, new)
     configs = tmp_path / "configs"
     if not configs.exists():
-        shutil.copytree(ROOT / "configs", configs)
+        copy_configs(configs.parent)
     (configs / "study/climb.yaml").write_text(text)
     return plan_study(configs, "climb", "smoke")
 

@@ -13,7 +13,7 @@ import report_study as study
 import test_rl_loop as loops
 import torch
 import world
-from conftest import ROOT
+from conftest import copy_configs
 from hypothesis import given, strategies as st
 from pydantic import ValidationError
 from test_prefer import pair_set
@@ -181,7 +181,7 @@ def test_a_figure_over_kl_places_arms_by_their_divergence_and_draws_the_best_of_
 
 
 def planned(folder: Path, *changes: tuple[str, str]) -> Plan:
-    configs = Path(shutil.copytree(ROOT / "configs", folder / "configs", ignore=shutil.ignore_patterns("plans")))
+    configs = copy_configs(folder)
     path = configs / "study" / "methods" / "over_optimisation.yaml"
     text = path.read_text()
     for old, new in changes:

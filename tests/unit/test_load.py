@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
-from conftest import ROOT, Laboratory
+from conftest import ROOT, Laboratory, copy_configs
 
 import interplay
 from interplay.api import foreign
@@ -172,14 +172,14 @@ def test_an_unfinished_study_loads_with_states_in_place_of_values(finished: Labo
 
 
 def test_a_study_that_never_ran_loads(tmp_path: Path) -> None:
-    shutil.copytree(ROOT / "configs", tmp_path / "configs")
+    copy_configs(tmp_path)
     loaded = interplay.load("edge", "smoke", root=tmp_path)
     assert set(loaded.metrics["state"]) == {"new"}
     assert len(loaded.curves) == 0
 
 
 def test_axes_of_a_grid_are_columns(tmp_path: Path) -> None:
-    configs = Path(shutil.copytree(ROOT / "configs", tmp_path / "configs"))
+    configs = copy_configs(tmp_path)
     path = configs / "study/quickstart.yaml"
     old = "rl_edge: {path: [base, rl], control: base}"
     grid = "\n  lr: {path: [base, rl], grid: {rl.optimizer.learning_rate: [0.001, 0.002], rl.minibatches: [1, 2]}}"

@@ -2,7 +2,6 @@
 
 import random
 import re
-import shutil
 import subprocess
 import sys
 import time
@@ -10,7 +9,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, Laboratory
+from conftest import Laboratory, copy_configs
 from mutations import damaged, write_rich
 
 from interplay.cli import main
@@ -36,7 +35,7 @@ LONGEST = 1000
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    shutil.copytree(ROOT / "configs", tmp_path / "configs")
+    copy_configs(tmp_path)
     write_rich(tmp_path / "configs")
     monkeypatch.chdir(tmp_path)
     return tmp_path

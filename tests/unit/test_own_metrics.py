@@ -1,7 +1,6 @@
 """Metrics of the user's own: numbers of samples that a function of the study computes, from a planned stage to the report's table."""
 
 import contextlib
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 import report_study as study
 import world
-from conftest import ROOT
+from conftest import copy_configs
 
 from interplay.core import artifact
 from interplay.core.artifact import write_json
@@ -177,7 +176,7 @@ def test_a_name_means_one_metric_in_all_evaluations(tmp_path: Path) -> None:
 
 def with_metric(folder_of: Path, cell: str, keys: str) -> Path:
     """The configs, with a quickstart whose evaluation has these keys and whose first table has this cell."""
-    configs = Path(shutil.copytree(ROOT / "configs", folder_of / "configs", ignore=shutil.ignore_patterns("plans")))
+    configs = copy_configs(folder_of)
     file = configs / "study/quickstart.yaml"
     written = file.read_text()
     assert written.count(QUICKSTART) == 1

@@ -2,10 +2,9 @@
 
 import difflib
 import hashlib
-import shutil
 from pathlib import Path
 
-from conftest import ROOT
+from conftest import ROOT, copy_configs
 from ruamel.yaml import YAML
 
 from interplay.study import expand, plan as plan_module
@@ -45,7 +44,7 @@ def test_what_is_built_by_default_has_a_stage_at_the_default_scale() -> None:
 
 
 def test_names_are_short_and_distinguish_studies(tmp_path: Path) -> None:
-    shutil.copytree(ROOT / "configs", tmp_path / "configs")
+    copy_configs(tmp_path)
     (tmp_path / "docs/data").mkdir(parents=True)
     (tmp_path / "docs/data/scores.yaml").write_text("[{study: interplay/extrapolation}, {study: cog_drift/ladder, scale: smoke}]")
     assert pipeline.stages(tmp_path) == {

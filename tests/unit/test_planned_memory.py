@@ -12,6 +12,7 @@ from lab import Lab, of_kind
 from interplay.core.execution import Run
 from interplay.core.model import UserError
 from interplay.data.batches import Sequences, batch_of_sequences
+from interplay.evaluate.sampling import SHARD_BATCHES
 from interplay.evaluate.spec import EvaluateSpec
 from interplay.kernels import layers
 from interplay.kinds import formulas
@@ -22,6 +23,8 @@ from interplay.model.shared_prompts import predicting_states
 from interplay.model.spec import Load, Shape
 from interplay.results import estimate, state, telemetry
 from interplay.results.catalog import plan_json
+from interplay.rl.spec import RLSpec
+from interplay.rollout.spec import RetryEpisode
 from interplay.run import graph
 from interplay.study.plan import Plan
 
@@ -178,6 +181,7 @@ def test_a_launch_reserves_what_a_stage_is_estimated_to_need(lab: Lab) -> None:
 def test_the_formula_s_constants_are_those_of_what_computes() -> None:
     assert formulas.LOGITS == MOST_LOGITS
     assert formulas.NARROW == layers.RECOMPUTED
+    assert formulas.SHARD == SHARD_BATCHES
     cpu, dtype = torch.device("cpu"), torch.float32
     assert len(visible_blocks(None, formulas.WHOLE, cpu, dtype)) == 1
     assert len(visible_blocks(None, formulas.WHOLE + 1, cpu, dtype)) == -(-(formulas.WHOLE + 1) // (2 * formulas.BLOCK))
@@ -204,3 +208,42 @@ def test_arms_that_judge_samples_are_models_next_to_the_one_that_is_evaluated() 
     assert alone is not None
     assert judged is not None
     assert judged.parts["weights"] == pytest.approx(3 * alone.parts["weights"])
+
+
+def test_models_that_judge_need_room_for_what_they_read() -> None:
+    """A question is the rubric, a prompt and a completion; each of 8 completions has one of its own, where prompts are shared."""
+    size, run, small = shape_size(shape("qwen3", 4).model_dump(), VOCAB), Run(engine_batch=8), 100
+    given = {"max_completion_length": small, "num_samples": 8, "dtype": "float32"}
+    asked = {"likes": {"arm": "judge.0", "rubric": "{completion}" + "x" * 2000, "max_tokens": 4}}
+    spec = EvaluateSpec(judged=asked, **given)
+    load = Load(spec.model_dump(), run, size, LENGTH)
+    found = formulas.Sampling().memory(load)
+    assert found is not None
+    assert found.phase == "judge"
+    token = 2 * 4 * size.layers * size.kv_heads * size.head_dim
+    question = load.prompt() + small + len(asked["likes"]["rubric"])
+    assert found.parts["cache"] == pytest.approx(token * 8 * (question + 1.5 * 4))
+    remote = EvaluateSpec(judged={"likes": {"model": "m", "rubric": "{completion}" + "x" * 2000}}, **given)
+    alone = formulas.Sampling().memory(load._replace(spec=remote.model_dump()))
+    assert alone is not None
+    assert alone.phase != "judge"
+    rl = RLSpec(method={"paper": "p"}, mix=[1.0], steps=1, reward={"name": "judge", **asked["likes"]})
+    assert formulas._judging(load, formulas._rewards(rl.model_dump()["reward"]), 8, small)["judge"]["cache"] > 0
+    assert formulas._serving(load, 2)["cache"] == 2 * formulas._serving(load, 1)["cache"]
+
+
+def test_what_is_kept_of_episodes_counts_up_to_its_limit() -> None:
+    """One key and one value of 4 layers x 4 heads x 32 in float32 are 4,096 bytes; 8 episodes of 4 turns after 2 prompts."""
+    episode, size = RetryEpisode(max_turns=4), shape_size(shape("qwen3", 4).model_dump(), VOCAB)
+    spec = EvaluateSpec(dtype="int8", num_samples=4, max_completion_length=50, episode=episode).model_dump()
+    load = Load(spec, Run(engine_cache_mb=1000, engine_batch=4), size, LENGTH)
+    kept, drawn = 8 * (4 * 50 + 24 / 4), 4 * (4 * 50 + 24)
+    assert formulas._kept_turns(load, 8, 4, 24) == {"kept": 4096 * (kept + drawn)}
+    few = load._replace(run=Run(engine_cache_mb=1, engine_batch=4))
+    assert formulas._kept_turns(few, 8, 4, 24) == {"kept": 2**20 + 4096 * drawn}
+    for other in ({**spec, "dtype": "float32"}, {**spec, "episode": None}, {**spec, "engine": "hf"}):
+        assert formulas._kept_turns(load._replace(spec=other), 8, 4, 24) == {}
+    plain, turns = (formulas.Sampling().memory(load._replace(spec=one)) for one in ({**spec, "episode": None}, spec))
+    assert plain is not None
+    assert turns is not None
+    assert turns.host > plain.host

@@ -1,12 +1,11 @@
 """Programs that a policy writes, run against the tests of their rows: what passes, what is only claimed, and hostile programs."""
 
-import shutil
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, copy_configs
 from test_dataset import fixture, made
 from test_tools import HOSTILE
 
@@ -133,7 +132,7 @@ def test_rewards_pay_the_share_of_tests(tmp_path: Path) -> None:
 def test_a_study_reads_such_a_file_and_its_package_is_asked_for_when_it_is_planned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    configs = Path(shutil.copytree(ROOT / "configs", tmp_path / "configs", ignore=shutil.ignore_patterns("plans")))
+    configs = copy_configs(tmp_path)
     path = configs / "study" / "methods" / "files.yaml"
     text = path.read_text()
     old = next(line for line in text.splitlines() if "gsm8k.jsonl" in line)

@@ -1,6 +1,5 @@
 """Several references in the KL term: what it and its gradient are, that one alone is the usual one, and what is refused."""
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +7,7 @@ import pytest
 import test_rl_loop as loops
 import torch
 import world
-from conftest import ROOT
+from conftest import copy_configs
 from hypothesis import given, strategies as st
 from pydantic import ValidationError
 
@@ -86,7 +85,7 @@ def test_references_that_mean_nothing_are_refused(more: dict[str, Any], said: st
 
 
 def test_arms_become_dependencies_of_the_same_seed(tmp_path: Path) -> None:
-    configs = Path(shutil.copytree(ROOT / "configs", tmp_path / "configs", ignore=shutil.ignore_patterns("plans")))
+    configs = copy_configs(tmp_path)
     path = configs / "study" / "coffee.yaml"
     edit = "  anchored: {<<: *edit, control: grpo, set: {rl.method.loss.beta: 0.1, rl.references: {base: 0.25, grpo: 0.75}}}\n"
     text = path.read_text()

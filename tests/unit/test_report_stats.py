@@ -150,21 +150,26 @@ def test_the_t_interval_is_scipys_and_is_cut_to_the_support() -> None:
     assert intervals.t_interval(np.array([0.0, 0.1]), UNIT) == pytest.approx((0.0, 0.05 + 12.7062 * 0.05), abs=1e-4)
 
 
+def paired(deviation: float, pairs: int) -> Spread:
+    """Of so many differences with this standard deviation, to which prompts add nothing."""
+    return Spread(0.0, pairs, 50, between=deviation**2 / pairs, within=0.0)
+
+
 def test_the_minimum_detectable_effect_agrees_with_published_sample_sizes() -> None:
     # G*Power 3.1, two-sided paired t test, 5 %, 80 % power: dz = 0.5 needs 34 pairs (power 0.8078), dz = 1 needs 10 (0.8031).
-    assert intervals.minimum_detectable(1.0, 34) < 0.5 < intervals.minimum_detectable(1.0, 33)
-    assert intervals.minimum_detectable(1.0, 10) < 1.0 < intervals.minimum_detectable(1.0, 9)
+    assert paired(1.0, 34).detectable < 0.5 < paired(1.0, 33).detectable
+    assert paired(1.0, 10).detectable < 1.0 < paired(1.0, 9).detectable
 
 
 def test_power_agrees_with_published_values() -> None:
     # G*Power 3.1, two-sided paired t test at 5 %: dz = 0.5 with 34 pairs has power 0.8078, dz = 1 with 10 has 0.8031.
-    assert Spread(0.0, 34, 50, between=1 / 34, within=0.0).power(0.5) == pytest.approx(0.8078, abs=2e-4)
-    assert Spread(0.0, 10, 50, between=1 / 10, within=0.0).power(-1.0) == pytest.approx(0.8031, abs=2e-4)
+    assert paired(1.0, 34).power(0.5) == pytest.approx(0.8078, abs=2e-4)
+    assert paired(1.0, 10).power(-1.0) == pytest.approx(0.8031, abs=2e-4)
 
 
 @pytest.mark.parametrize("pairs", [2, 3, 5])
 def test_a_paired_t_test_finds_the_minimum_detectable_effect_8_times_in_10(pairs: int) -> None:
-    effect = intervals.minimum_detectable(0.05, pairs)
+    effect = paired(0.05, pairs).detectable
     samples = np.random.default_rng(4).normal(effect, 0.05, (20_000, pairs))
     found = stats.ttest_1samp(samples, 0.0, axis=1).pvalue < 0.05
     assert found.mean() == pytest.approx(0.8, abs=0.01)

@@ -9,34 +9,34 @@ import pytest
 import report_study as study
 from scipy import stats
 
-from interplay.report.stats import frame, intervals, power
+from interplay.report.stats import frame, intervals, replication
 
 
-def half_width(deviation: float, n: int) -> float:
-    """Of the interval of n replicates to which prompts add nothing."""
-    return intervals.Spread(0.0, n, 50, deviation**2 / n, 0.0).half
+def spread(deviation: float, n: int) -> intervals.Spread:
+    """Of n replicates to which prompts add nothing."""
+    return intervals.Spread(0.0, n, 50, deviation**2 / n, 0.0)
 
 
 @pytest.mark.parametrize(("margin", "deviation"), [(0.03, 0.02), (0.01, 0.02), (0.002, 0.02)])
 def test_one_replicate_fewer_is_not_enough(margin: float, deviation: float) -> None:
     def width(n: int) -> float:
-        return half_width(deviation, n)
+        return spread(deviation, n).half
 
-    needed = power.replicates(margin, width)
+    needed = replication.replicates(margin, width)
     assert needed is not None
     assert width(needed) <= margin
     assert needed == 3 or width(needed - 1) > margin
 
 
 def test_what_cannot_be_told_has_no_number() -> None:
-    assert power.replicates(0.0, lambda n: half_width(0.02, n)) is None, "it lies on its bound"
-    assert power.replicates(1e-6, lambda n: half_width(0.02, n)) is None, "out of reach"
-    assert power.replicates(0.1, lambda n: math.nan) is None, "no spread is known"
+    assert replication.replicates(0.0, lambda n: spread(0.02, n).half) is None, "it lies on its bound"
+    assert replication.replicates(1e-6, lambda n: spread(0.02, n).half) is None, "out of reach"
+    assert replication.replicates(0.1, lambda n: math.nan) is None, "no spread is known"
 
 
 def test_of_repetitions_with_the_number_with_power_four_of_five_settle_it() -> None:
     margin, deviation = 0.03, 0.03
-    needed = power.replicates(margin, lambda n: intervals.minimum_detectable(deviation, n))
+    needed = replication.replicates(margin, lambda n: spread(deviation, n).detectable)
     assert needed is not None
     draws = np.random.default_rng(0).normal(margin, deviation, size=(20_000, needed))
     half = stats.t.ppf(0.975, needed - 1) * draws.std(axis=1, ddof=1) / math.sqrt(needed)
@@ -48,7 +48,7 @@ RIGHT = {0: 9, 1: 10, 2: 11}
 """Seed -> strictly right of 16 samples on each of 20 prompts: 56.3, 62.5 and 68.8 %."""
 
 
-def needs(root: Path, at_least: float, shared: bool = False) -> power.Need:
+def needs(root: Path, at_least: float, shared: bool = False) -> replication.Need:
     inputs, arms = {}, []
     for seed, right in RIGHT.items():
         inputs[f"e{seed}"] = study.write_evaluation(root, f"e{seed}", {4: [right] * 20}, n=16, model=f"r{seed}")
@@ -68,7 +68,7 @@ def needs(root: Path, at_least: float, shared: bool = False) -> power.Need:
     test = {"value": "strict_pass@1", "arm": "rl", "band": "edge", "at_least": at_least}
     deps = {**{f"e{seed}": [f"r{seed}"] for seed in RIGHT}, **{f"r{seed}": ["base" if shared else f"b{seed}"] for seed in RIGHT}}
     results = frame.read_results(study.spec(arms, claims=[{"says": "so", "test": test}]), inputs)
-    (need,) = power.what_is_needed(results, deps)
+    (need,) = replication.what_is_needed(results, deps)
     return need
 
 

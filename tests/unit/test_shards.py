@@ -1,11 +1,10 @@
 """A problem set in shards: what is planned, what a trainer reads, and who refuses it."""
 
-import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import ROOT
+from conftest import copy_configs
 
 from interplay.cli import main
 from interplay.core.references import corpus_inputs, corpus_roles, without_shard
@@ -46,7 +45,7 @@ WHOLE, FOUR = "size: 400}\n  more", "size: 400, shards: 4}\n  more"
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    shutil.copytree(ROOT / "configs", tmp_path / "configs", ignore=shutil.ignore_patterns("plans"))
+    copy_configs(tmp_path)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

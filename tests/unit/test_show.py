@@ -1,13 +1,12 @@
 import fcntl
 import json
 import re
-import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 from command_line import interplay
-from conftest import ROOT, Laboratory
+from conftest import ROOT, Laboratory, copy_configs
 
 from interplay.core import artifact
 from interplay.core.digest import canonical
@@ -34,7 +33,7 @@ def stage_of(label: str, stages: list[dict[str, Any]] = EDGE) -> dict[str, Any]:
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Configs and locks, and no results."""
-    shutil.copytree(ROOT / "configs", tmp_path / "configs")
+    copy_configs(tmp_path, locks=True)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

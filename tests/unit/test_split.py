@@ -1,12 +1,11 @@
 """A budget split between mid-training and RL: the paper's table of steps, what leaves the path, axes, and what is refused."""
 
-import shutil
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import ROOT
+from conftest import copy_configs
 from hypothesis import given, strategies as st
 
 from interplay.api.frames import read
@@ -49,7 +48,7 @@ HALF = "  half: {path: [base, mid, rl], control: base, split: {tokens: 100000, r
 
 @pytest.fixture
 def configs(tmp_path: Path) -> Path:
-    return Path(shutil.copytree(ROOT / "configs", tmp_path / "configs", ignore=shutil.ignore_patterns("plans")))
+    return copy_configs(tmp_path)
 
 
 def plan(configs: Path, arms: str = HALF, more: str = "", scale: str = "smoke", **replaced: str) -> Plan:

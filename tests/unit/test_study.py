@@ -150,6 +150,23 @@ def test_many_plans_compose_each_study_and_each_scale_once_and_find_the_same(con
     assert [asked.count(part) for part in [*once, ("", "smoke"), ("", "coffee")]] == [1] * 6
 
 
+@pytest.mark.parametrize(
+    ("order", "own", "small"),
+    [(["_self_", "study", "scale"], {"scale": {"seeds": 5}}, "{}"), (["scale", "study", "_self_"], {}, "seeds: 5")],
+)
+def test_a_config_of_another_order_is_composed_as_hydra_does(
+    configs: Path, order: list[str], own: dict[str, Any], small: str
+) -> None:
+    """A study changes what config.yaml says before it, and what a scale says before it."""
+    chosen = {"study": "quickstart", "scale": "laptop"}
+    defaults = [{name: chosen[name]} if name in chosen else name for name in order]
+    (configs / "config.yaml").write_text(yaml.safe_dump({"defaults": defaults, **own}))
+    (configs / "study/whole.yaml").write_text("# @package _global_\nstudy: {question: q}\nscale: {seeds: 7}\n")
+    (configs / "scale/small.yaml").write_text(f"{small}\n")
+    for parts in (None, composition.Parts()):
+        assert compose(configs, "whole", "small", parts=parts)["scale"]["seeds"] == 7
+
+
 def _tree_or_error(configs: Path, study: str, scale: str, parts: composition.Parts | None) -> Any:
     try:
         return compose(configs, study, scale, parts=parts)

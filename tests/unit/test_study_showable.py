@@ -1,10 +1,9 @@
 """What no stage of a study will ever tell is refused when it is planned, in a line that blames what is wrong."""
 
-import shutil
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
+from conftest import copy_configs
 
 from interplay.core.model import UserError
 from interplay.kinds.table import UPDATE
@@ -16,7 +15,7 @@ LAST = "test: {difference: strict_pass@1, band: hard, arm: rl_hard,"
 
 @pytest.fixture
 def configs(tmp_path: Path) -> Path:
-    return Path(shutil.copytree(ROOT / "configs", tmp_path / "configs"))
+    return copy_configs(tmp_path)
 
 
 def write(configs: Path, *edits: tuple[str, str]) -> None:

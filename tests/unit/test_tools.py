@@ -25,7 +25,7 @@ from interplay.data import tokenizer
 from interplay.data.curate import StepInputs
 from interplay.data.formats import parse_gsm8k, parse_hotpotqa
 from interplay.data.steps.spec import WithTools
-from interplay.data.steps.tools import give_tools
+from interplay.data.steps.turns import give_tools
 from interplay.rollout.episodes import play_episodes
 from interplay.rollout.spec import Action, EnvironmentEpisode
 from interplay.tasks import multihop, qa

@@ -1,6 +1,5 @@
 """Solutions in units (MinD): attempts that err, what is judged of several attempts, accuracy by cap, and the price on attempts."""
 
-import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 import world
 import yaml
-from conftest import ROOT
+from conftest import ROOT, copy_configs
 from pydantic import ValidationError
 from reform_cases import INTEGERS, TASK, rows
 from rl_cases import batch_of, now_of
@@ -270,7 +269,7 @@ def test_a_claim_on_units_may_go_beyond_one_and_one_on_shares_may_not() -> None:
 def test_a_table_of_caps_that_no_evaluation_judges_is_refused_when_planned(tmp_path: Path) -> None:
     text = (ROOT / "configs/study/methods/mind.yaml").read_text()
     assert text.count("unit_caps: 3") == 1
-    shutil.copytree(ROOT / "configs", tmp_path / "configs")
+    copy_configs(tmp_path)
     (tmp_path / "configs/study/methods/mind.yaml").write_text(text.replace("unit_caps: 3", "unit_caps: 2"))
     with pytest.raises(UserError, match=r"judges no stop after unit 3; give stages\.eval `unit_caps: 3`"):
         plan_study(tmp_path / "configs", "methods/mind", "smoke")

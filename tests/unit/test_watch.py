@@ -5,7 +5,6 @@ import json
 import os
 import pty
 import select
-import shutil
 import signal
 import subprocess
 import sys
@@ -13,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, Laboratory, wait_for
+from conftest import Laboratory, copy_configs, wait_for
 
 from interplay.cli import main
 from interplay.cli.monitor import format_duration, format_metrics
@@ -27,7 +26,7 @@ LINE = "12/40 steps, 0.5/s, 56 s left reward 0.25 strict 0.1"
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A project in which the problems of the quickstart are done and its base is being trained."""
-    shutil.copytree(ROOT / "configs", tmp_path / "configs")
+    copy_configs(tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "150")
     for stage in planned(tmp_path).stages.values():

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 from command_line import interplay
-from conftest import ROOT
+from conftest import ROOT, copy_configs
 
 import interplay as package
 from interplay.core.model import UserError
@@ -377,7 +377,7 @@ CASES = {
 def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Configs of the project in a folder of their own, no results."""
     folder = tmp_path_factory.mktemp("project")
-    shutil.copytree(ROOT / "configs", folder / "configs", ignore=shutil.ignore_patterns("plans"))
+    copy_configs(folder)
     shutil.copytree(ROOT / "workflows/profiles", folder / "workflows/profiles")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)

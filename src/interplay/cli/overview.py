@@ -59,7 +59,7 @@ class Overview(NamedTuple):
 def read_overview(plan: Plan, configs: Path, results: Path, full: bool = False) -> Overview:
     """Read results/ and the locks, and compute the overview."""
     found = state.scan_results(results)
-    locked = locks.stages_of(locks.read_locks(configs))
+    locked = locks.stages_of(locks.read_locks(configs)) if found else {}  # of what is there
     library = state.Library(plan.stages, results, found, locked)
     back = payloads.restorable_records(results, plan.stages, payloads.stored_kinds(results))
     found |= {digest: state.Found(plan.stages[digest].kind, state.KEPT) for digest in back}

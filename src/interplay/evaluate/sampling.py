@@ -165,7 +165,7 @@ def open_model(
     if spec.numerics == "exact":
         if isinstance(whole, heads.Composed):
             raise UserError("evaluate: numerics = exact: does not cover a model and an assistant; write numerics: fast")
-        device.exact_decoder(whole, how)
+        device.exact_decoder(whole)
     sampling = Sampling(
         temperature=spec.temperature,
         top_p=spec.top_p,

@@ -285,7 +285,7 @@ def nll_of_set(spec: EvaluateSpec, model: Path, data: Path, how: execution.Run) 
     solution has no token. Equal in every process of the stage. Raises PermanentError where a pass does not fit into memory."""
     decoder = heads.load_model(model, device.pick_device(how))
     if spec.numerics == "exact" and not isinstance(decoder, heads.Composed):
-        device.exact_decoder(decoder, how)
+        device.exact_decoder(decoder)
     encoded = corpus.encode_problems(data, model)
     if len(encoded.lengths) != sets.read_table(data, ["index"]).num_rows:
         raise UserError(

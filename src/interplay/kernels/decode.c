@@ -3,7 +3,7 @@
 // the number of slots nor of threads changes a byte. Keys and values of few slots stay in the cache of the processor.
 //
 // Attention has the operations of `attention_forward` in their order: a prompt's keys up to the last multiple of 16 lie once for
-// all of its samples, and what is left of them begins each sample's own.
+// all of its samples, and what is left of them begins each sample's own, followed by the history of an episode that goes on.
 
 #include "attention.h"
 #include "layer.h"
@@ -26,22 +26,28 @@ typedef struct {
     long layers, width, hidden, heads, shared, size, vocab;
     // Padded length of prompts, a multiple of 16; most new tokens of a sample; samples; room for own keys, a multiple of 16.
     long prompt, length, samples, capacity;
-    // Slots of a block; the token that ends a sample, or -1.
-    long slots, eos, top_k;
+    // Slots of a block; the token that ends a sample, or -1; places of `past`.
+    long slots, eos, top_k, places;
     float eps, temperature, top_p;
     const DecodeLayer *layer;
-    // embedding (vocab, width); head as `head_product` wants it; cosines and sines (positions, size); logits (prompts, vocab
+    // embedding (vocab, width); head as `head_product` wants it; cosines and sines (positions, size); logits (requests, vocab
     // padded) of first tokens.
     const float *embedding, *norm, *head, *cos, *sin, *first;
-    // Tokens of each prompt; prompt of each sample; noise (samples, length).
-    const int64_t *lengths, *prompts;
+    // Tokens of each prompt; prompt and request of each sample; noise (samples, length).
+    const int64_t *lengths, *prompts, *requests;
     const double *noise;
+    // Of each request: tokens behind its prompt; where in `past` its first ones lie, prompt included, and where the others; how many
+    // the first are. Keys, then values, (layers, 2, places, shared, size).
+    const int64_t *history;
+    const float *past;
     // Of each slot and layer: keys (capacity / 16, shared, size, 16), then values (capacity, shared, size).
     float *own;
     int64_t *tokens;
     float *logprobs;
     // State: sample of each slot (-1: free) and how many tokens it has; the next sample that waits.
     int64_t *sample, *steps, *waiting;
+    // Keys, then values, of all tokens of each sample but the last: (samples, layers, 2, length, shared, size); null: not kept.
+    float *made;
 } Completions;
 
 // -- head and draw -----------------------------------------------------------------------------------------------------
@@ -217,6 +223,10 @@ INLINE float *own_keys(const Completions *c, long slot, long layer) { return c->
 INLINE long prompt_of(const Completions *c, long slot) { return c->prompts[c->sample[slot]]; }
 INLINE long length_of(const Completions *c, long slot) { return c->lengths[prompt_of(c, slot)]; }
 INLINE long common_of(long length) { return length / LANES * LANES; }
+INLINE const int64_t *history_of(const Completions *c, long sample) { return c->history + c->requests[sample] * 4; }
+// Tokens before a sample's first, and how many of them lie with its own.
+INLINE long before_of(const Completions *c, long slot) { return length_of(c, slot) + *history_of(c, c->sample[slot]); }
+INLINE long own_before(const Completions *c, long slot) { return before_of(c, slot) - common_of(length_of(c, slot)); }
 
 // Key and value (shared, size) of one token take place t among a slot's own; `pitch` floats separate two elements of the key.
 INLINE void append(const Completions *c, float *keys, long t, const float *k, long pitch, const float *v, long v_pitch) {
@@ -227,14 +237,25 @@ INLINE void append(const Completions *c, float *keys, long t, const float *k, lo
         memcpy(values + (t * c->shared + h) * c->size, v + h * v_pitch, (size_t)c->size * 4);
 }
 
+// Leave key and value (shared, size) of token `step` of a sample to those who continue it.
+INLINE void keep(const Completions *c, long sample, long layer, long step, const float *k, const float *v) {
+    const long width = c->shared * c->size;
+    float *place = c->made + ((sample * c->layers + layer) * 2 * c->length + step) * width;
+    memcpy(place, k, (size_t)width * 4);
+    memcpy(place + c->length * width, v, (size_t)width * 4);
+}
+
 // Attention of the rows first .. first + rows - 1 of a block, samples of one prompt, in a layer.
 static void attend(const Completions *c, const Block *b, long layer, long first, long rows) {
     const DecodeLayer *at = c->layer + layer;
     const long group = c->heads / c->shared, size = c->size, stride = (c->heads + c->shared) * size, each = rows * group;
-    const long prompt = prompt_of(c, b->slot[first]), length = c->lengths[prompt], common = common_of(length);
+    const long prompt = prompt_of(c, b->slot[first]), common = common_of(c->lengths[prompt]);
     const float scale = 1.0f / sqrtf((float)size);
     long widest = 0;
-    for (long i = 0; i < rows; i++) widest = larger_of(widest, common + round_up(length - common + c->steps[b->slot[first + i]]));
+    for (long i = 0; i < rows; i++) {
+        const long slot = b->slot[first + i];
+        widest = larger_of(widest, common + round_up(own_before(c, slot) + c->steps[slot]));
+    }
     for (long h = 0; h < c->shared; h++) {
         const long item = prompt * c->shared + h;
         float *queries = b->queries + h * each * size;
@@ -249,7 +270,7 @@ static void attend(const Completions *c, const Block *b, long layer, long first,
     const long across = group > 1 ? 1 : c->shared, unit = group > 1 ? group : 1;
     const long between = group > 1 ? 1 : rows, key_step = group > 1 ? 0 : size * LANES, value_step = group > 1 ? 0 : size;
     for (long i = 0; i < rows; i++) {
-        const long slot = b->slot[first + i], seen = length - common + c->steps[slot], width = round_up(seen);
+        const long slot = b->slot[first + i], seen = own_before(c, slot) + c->steps[slot], width = round_up(seen);
         const float *keys = own_keys(c, slot, layer);
         for (long h = 0; h < c->shared; h += across)
             for (long u = 0; u < across * unit; u += 4) {
@@ -268,7 +289,7 @@ static void attend(const Completions *c, const Block *b, long layer, long first,
         float_product(b->scores + h * each * widest, widest, 1, at->prompt_values + (prompt * c->shared + h) * c->prompt * size, size,
                       each, size, common, b->out + h * each * size, size, 0);
     for (long i = 0; i < rows; i++) {
-        const long slot = b->slot[first + i], seen = length - common + c->steps[slot];
+        const long slot = b->slot[first + i], seen = own_before(c, slot) + c->steps[slot];
         const float *values = own_keys(c, slot, layer) + own_size(c);
         for (long h = 0; h < c->shared; h += across)
             for (long u = 0; u < across * unit; u += 4) {
@@ -290,7 +311,7 @@ static void attend(const Completions *c, const Block *b, long layer, long first,
 static void pass(const Completions *c, Block *b) {
     const long stride = (c->heads + c->shared) * c->size;
     for (long i = 0; i < b->count; i++) {
-        const long slot = b->slot[i], place = length_of(c, slot) + c->steps[slot] - 1;
+        const long slot = b->slot[i], place = before_of(c, slot) + c->steps[slot] - 1;
         const long token = c->tokens[c->sample[slot] * c->length + c->steps[slot] - 1];
         memcpy(b->x + i * c->width, c->embedding + token * c->width, (size_t)c->width * 4);
         memcpy(b->cos + i * c->size, c->cos + place * c->size, (size_t)c->size * 4);
@@ -303,9 +324,10 @@ static void pass(const Completions *c, Block *b) {
         const DecodeLayer *at = c->layer + l;
         before_forward(&heads, &rope, b->x, at->attention_norm, at->qkv, at->bias, at->qk_norm, b->inverse, 0, b->qk, b->v);
         for (long i = 0; i < b->count; i++) {
-            const long slot = b->slot[i], length = length_of(c, slot);
-            append(c, own_keys(c, slot, l), length - common_of(length) + c->steps[slot] - 1, b->qk + i * stride + c->heads * c->size,
-                   1, b->v + i * c->shared * c->size, c->size);
+            const long slot = b->slot[i], step = c->steps[slot] - 1;
+            const float *k = b->qk + i * stride + c->heads * c->size, *v = b->v + i * c->shared * c->size;
+            append(c, own_keys(c, slot, l), own_before(c, slot) + step, k, 1, v, c->size);
+            if (c->made) keep(c, c->sample[slot], l, step, k, v);
         }
         for (long i = 0, next; i < b->count; i = next) {
             next = i + 1;
@@ -323,7 +345,18 @@ static void pass(const Completions *c, Block *b) {
     head_product(b->y, c->head, b->count, c->width, round_up(c->vocab), b->logits);
 }
 
-// Give free slots the samples that wait, whose first tokens come from their prompt alone, and list the active slots.
+// What precedes a sample's first token and does not lie with its prompt's keys: from token `first` on.
+static void recall(const Completions *c, long sample, long layer, long first, float *own) {
+    const long width = c->shared * c->size, length = c->lengths[c->prompts[sample]];
+    const int64_t *history = history_of(c, sample);
+    for (long t = first; t < length + history[0]; t++) {
+        const long place = t < history[3] ? history[1] + t : history[2] + t - history[3];
+        const float *k = c->past + (layer * 2 * c->places + place) * width;
+        append(c, own, t - first, k, 1, k + c->places * width, c->size);
+    }
+}
+
+// Give free slots the samples that wait, whose first tokens come from their request alone, and list the active slots.
 static void refill(const Completions *c, Block *b, long first) {
     b->count = 0;
     for (long slot = first; slot < first + c->slots; slot++) {
@@ -332,15 +365,9 @@ static void refill(const Completions *c, Block *b, long first) {
 #pragma omp atomic capture
             next = (*c->waiting)++;
             if (next >= c->samples) break;
-            const long prompt = c->prompts[next], length = c->lengths[prompt], common = common_of(length);
-            if (draw(c, c->first + prompt * round_up(c->vocab), next, 0, b->z)) continue;
+            if (draw(c, c->first + c->requests[next] * round_up(c->vocab), next, 0, b->z)) continue;
             c->sample[slot] = next, c->steps[slot] = 1;
-            for (long l = 0; l < c->layers; l++)
-                for (long t = common; t < length; t++) {
-                    const long place = prompt * c->shared * c->size * c->prompt;
-                    append(c, own_keys(c, slot, l), t - common, c->layer[l].prompt_keys + place + t, c->prompt,
-                           c->layer[l].prompt_values + place + t * c->size, c->prompt * c->size);
-                }
+            for (long l = 0; l < c->layers; l++) recall(c, next, l, common_of(length_of(c, slot)), own_keys(c, slot, l));
         }
         if (c->sample[slot] < 0) continue;
         long i = b->count++;

@@ -181,15 +181,26 @@ def attention(qk: Tensor, v: Tensor, runs: Tensor) -> Tensor:
     return _Attention.apply(qk, v, runs, torch.is_grad_enabled())
 
 
+def attention_over(qk: Tensor, k: Tensor, v: Tensor, runs: Tensor) -> Tensor:
+    """The same, without a gradient, of N queries over keys k and values v (M, kv heads, size): first those of the N rows,
+    then those of prefixes."""
+    return _attended(qk.contiguous(), k, v, runs)[0]
+
+
+def _attended(qk: Tensor, k: Tensor, v: Tensor, runs: Tensor) -> tuple[Tensor, Tensor, Attention]:
+    (rows, rotated, size), shared = qk.shape, v.shape[1]
+    heads = rotated - shared
+    sizes = Attention(len(runs), heads, shared, size, rotated * size, k.stride(0), v.stride(0))
+    mixed, peaks = qk.new_empty(rows, heads * size), qk.new_empty(rows, heads)
+    call("attention_forward", sizes, runs, qk, k, v, mixed, peaks)
+    return mixed, peaks, sizes
+
+
 class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, qk: Tensor, v: Tensor, runs: Tensor, keep: bool) -> Tensor:
         qk, v = qk.contiguous(), v.contiguous()
-        (rows, rotated, size), shared = qk.shape, v.shape[1]
-        heads = rotated - shared
-        ctx.sizes = Attention(len(runs), heads, shared, size, rotated * size, rotated * size, shared * size)
-        mixed, peaks = qk.new_empty(rows, heads * size), qk.new_empty(rows, heads)
-        call("attention_forward", ctx.sizes, runs, qk, qk[:, heads:], v, mixed, peaks)
+        mixed, peaks, ctx.sizes = _attended(qk, qk[:, -v.shape[1] :], v, runs)
         if keep:
             ctx.save_for_backward(qk, v, runs, peaks)
         return mixed

@@ -72,11 +72,14 @@ class Completions(ctypes.Structure):
 
     _fields_ = [
         *((name, _LONG) for name in ("layers", "width", "hidden", "heads", "shared", "size", "vocab")),
-        *((name, _LONG) for name in ("prompt", "length", "samples", "capacity", "slots", "eos", "top_k")),
+        *((name, _LONG) for name in ("prompt", "length", "samples", "capacity", "slots", "eos", "top_k", "places")),
         *((name, ctypes.c_float) for name in ("eps", "temperature", "top_p")),
         ("layer", ctypes.POINTER(DecodeLayer)),
-        *((name, _POINTER) for name in ("embedding", "norm", "head", "cos", "sin", "first", "lengths", "prompts", "noise")),
-        *((name, _POINTER) for name in ("own", "tokens", "logprobs", "sample", "steps", "waiting")),
+        *((name, _POINTER) for name in ("embedding", "norm", "head", "cos", "sin", "first", "lengths", "prompts", "requests")),
+        *(
+            (name, _POINTER)
+            for name in ("noise", "history", "past", "own", "tokens", "logprobs", "sample", "steps", "waiting", "made")
+        ),
     ]
 
 

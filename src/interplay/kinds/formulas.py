@@ -4,7 +4,7 @@ FLOPs are 6 N for each token trained on and 2 N for each token sampled, or score
 policy before its update (arXiv:2001.08361), N being the number of parameters. Attention is left out. Prompts of RL, which pass
 once for a whole group, count where they are known: in records, and in plans by max_prompt_length. Those of evaluations do not."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -147,7 +147,9 @@ class Reinforcement(Formula):
         pairs = groups * prompt**2 + rows * own * (prompt + own)
         shape = Pass(tokens, rows * own, pairs, groups * prompt + rows * (prompt + own))
         phases = _learning(load, shape, groups < batch)
-        phases["rollout"] = _decoding(load, min(load.run.engine_batch, batch * count), count, prompt, own)
+        drawn = min(load.run.engine_batch, batch * count)
+        phases["rollout"] = _decoding(load, drawn, count, prompt, own) | _kept_turns(load, batch * count, count, prompt)
+        phases |= _judging(load, _rewards(spec["reward"]), drawn, own)
         lagged = (method.get("decoding") or {}).get("name") == "lagged_nucleus"
         critic = 4 * bool(method.get("critic"))  # with an optimiser of its own
         models = 1 + _refers(spec) + _reward_models(spec["reward"]) + lagged + critic + _seated(method)
@@ -216,9 +218,14 @@ class Sampling(Formula):
             return None
         own, count = spec["max_completion_length"] * _turns(spec), spec["num_samples"]
         rows = min(load.run.engine_batch, (load.problems or load.run.engine_batch) * count)
-        held = _serving(load) if spec["engine"] == "vllm" else _decoding(load, rows, count, load.prompt(), own)
-        judges = {one["arm"] for one in (spec.get("judged") or {}).values() if one.get("arm")}
-        return _peak(load, {"rollout": held}, 1 + len(judges) + _seated(spec))
+        asked = (spec.get("judged") or {}).values()
+        judges = {one["arm"] for one in asked if one.get("arm")}
+        if spec["engine"] == "vllm":
+            phases = {"rollout": _serving(load, 1 + len(judges))}
+        else:
+            kept = _kept_turns(load, SHARD * rows, count, load.prompt())
+            phases = {"rollout": _decoding(load, rows, count, load.prompt(), own) | kept} | _judging(load, asked, rows, own)
+        return _peak(load, phases, 1 + len(judges) + _seated(spec))
 
 
 class Writing(Sampling):
@@ -251,6 +258,10 @@ BASE, CUDA_BASE, CUDA_CONTEXT = 400e6, 3e9, 0.8e9
 H100)."""
 CHUNK = 16384
 """Tokens that vLLM passes at a time on a large GPU (its default, assumed)."""
+SHARD = 4
+"""Engine batches of an evaluation whose episodes go on together (evaluate.sampling.SHARD_BATCHES)."""
+WORDS, LETTERS = 1000, 3
+"""Tokens from which a vocabulary has words, and characters of a text that one of them stands for, at least."""
 PROBLEM_BYTES = 3000
 """Of a problem with its graph, as objects of Python."""
 
@@ -317,10 +328,22 @@ def _learning(load: Load, shape: Pass, several: bool) -> dict[str, dict[str, flo
     }
 
 
-def _serving(load: Load) -> dict[str, float]:
-    """What vLLM holds next to the model that the stage has read: weights of its own, the cache that it is given, and a pass."""
+def _serving(load: Load, engines: int) -> dict[str, float]:
+    """What vLLM holds next to the models that the stage has read: of each engine weights of its own and the cache that it is
+    given, and a pass of one."""
     cache, logits = 2.0**20 * load.run.engine_cache_mb, 8.0 * load.run.engine_batch * load.size.vocab
-    return {"copies": load.width() * load.size.parameters, "cache": cache, "prefill": CHUNK * load.passing(), "logits": logits}
+    copies = float(load.width() * load.size.parameters)
+    return {"copies": engines * copies, "cache": engines * cache, "prefill": CHUNK * load.passing(), "logits": logits}
+
+
+def _judging(load: Load, asked: Iterable[Json], rows: float, own: int) -> dict[str, dict[str, float]]:
+    """The phase in which models of the study judge `rows` completions of at most `own` tokens, each asked by the longest rubric;
+    none where only endpoints are asked."""
+    rubrics = [one for one in asked if one.get("arm")]
+    if not rubrics:
+        return {}
+    said = max(len(one["rubric"]) for one in rubrics) // (LETTERS if load.size.vocab > WORDS else 1)
+    return {"judge": _decoding(load, rows, 1, load.prompt() + own + said, max(one["max_tokens"] for one in rubrics))}
 
 
 def _decoding(load: Load, rows: float, count: int, prompt: int, own: int) -> dict[str, float]:
@@ -337,6 +360,18 @@ def _decoding(load: Load, rows: float, count: int, prompt: int, own: int) -> dic
         "prefill": groups * prompt * load.passing(),
         "logits": (4.0 if kernels else 25.0) * rows * size.vocab + 20.0 * rows * own,
     }
+
+
+def _kept_turns(load: Load, episodes: float, count: int, prompt: int) -> dict[str, float]:
+    """What the native engine keeps of so many episodes from turn to turn, `count` of each prompt, and once more of a batch while
+    it is drawn."""
+    spec, size = load.spec, load.size
+    turns = _turns(spec.get("method") or spec)
+    if turns == 1 or spec["engine"] != "native" or spec.get("dtype") != "int8" or load.run.gpus:
+        return {}
+    token, own = 8.0 * size.layers * size.kv_heads * size.head_dim, turns * spec["max_completion_length"]
+    kept = min(2.0**20 * load.run.engine_cache_mb, token * episodes * (own + prompt / count))
+    return {"kept": kept + token * min(episodes, load.run.engine_batch) * (own + prompt)}
 
 
 def _peak(load: Load, phases: dict[str, dict[str, float]], models: float) -> Memory:
@@ -393,8 +428,12 @@ def rl_step_tokens(spec: Json) -> Fraction:
 
 def _reward_models(reward: Json) -> int:
     """Reward models and judging arms among the terms, each taken to be as large as the policy."""
-    terms = [term["reward"] for key in ("gate", "sum", "product") for term in reward.get(key, ())]
-    return sum(one["name"] == "model" or bool(one.get("arm")) for one in terms or [reward])
+    return sum(one["name"] == "model" or bool(one.get("arm")) for one in _rewards(reward))
+
+
+def _rewards(reward: Json) -> list[Json]:
+    """The terms of a reward; of one without terms itself."""
+    return [term["reward"] for key in ("gate", "sum", "product") for term in reward.get(key, ())] or [reward]
 
 
 def _seated(method: Json) -> int:

@@ -29,10 +29,10 @@ def place_decoder(decoder: Decoder, how: execution.Run, numerics: Numerics = "fa
     decoder.blockwise, decoder.recompute = blockwise, how.gradient_checkpointing
     decoder.halves = compiled() if how.compile else EAGER
     placed = decoder.to(pick_device(how))
-    return exact_decoder(placed, how) if numerics == "exact" else placed
+    return exact_decoder(placed) if numerics == "exact" else placed
 
 
-def exact_decoder(decoder: Decoder, how: execution.Run) -> Decoder:
+def exact_decoder(decoder: Decoder) -> Decoder:
     """The decoder, whose passes in int8 are exact from here on. Raises UserError where that cannot be."""
     shape, refused = decoder.shape, "numerics = exact: {}; write numerics: fast"
     if decoder.by_rows:

@@ -21,7 +21,6 @@ DIFFERENCE, LARGEST, RATIO = (
     "sampling/sampling_logp_difference/max",
     "sampling/importance_sampling_ratio/max",
 )
-MISMATCH = (DIFFERENCE, LARGEST, RATIO)
 """Over the tokens that were trained on and sampled in this step, before the first update: mean and largest
 |log pi - log pi_engine|, and largest pi / pi_engine. About 1e-6 where both compute the same; more is another arithmetic, or
 weights that the engine was not given."""
@@ -97,8 +96,8 @@ def likelihood_of(learner: Learner, contexts: list[list[int]], texts: list[list[
 def update(learner: Learner, batch: Batch, advantage: Tensor, step: int, bears: Tensor | None = None) -> dict[str, float]:
     """Train on `batch` with `advantage` (N,T), on the tokens that `bears` (N,T) bool marks; None: all that `bearing` does.
     Returns the step's values: means over optimiser steps (loss, grad_norm), means over the tokens trained on (what the loss sums,
-    kl_old, and kl when there is a reference), how far the engine's log-probabilities were from those of training (MISMATCH, with
-    TRL's names), the number of optimizer_steps, and the trained_tokens that bore loss, once a batch.
+    kl_old, and kl when there is a reference), how far the engine's log-probabilities were from those of training (DIFFERENCE,
+    LARGEST, RATIO), the number of optimizer_steps, and the trained_tokens that bore loss, once a batch.
 
     A part in which no advantage differs from 0, and of which no teacher speaks, makes no optimiser step: Adam would blow the
     rounding noise of its gradient up to steps of full size. Raises PermanentError when a loss or a gradient norm is not

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -10,8 +11,8 @@ import torch
 from interplay.core import extension, random
 from interplay.core.model import UserError
 from interplay.data.trajectory import Segment, transcript_of
-from interplay.rollout import reading, seats
-from interplay.rollout.request import Request
+from interplay.rollout import seats
+from interplay.rollout.request import Kept, Request
 from interplay.rollout.spec import (
     Branching,
     Call,
@@ -20,6 +21,7 @@ from interplay.rollout.spec import (
     EnvironmentEpisode,
     Episode,
     PlaybookContext,
+    ReadingEpisode,
     RetrievedContext,
     RetryEpisode,
     StateContext,
@@ -40,6 +42,7 @@ from interplay.rollout.turns import (
 )
 from interplay.tasks.family import Step, World, environment_of
 from interplay.tasks.transcripts import MARK, UNANSWERED
+from interplay.tasks.verdict import Row
 
 # Episodes of one seat: answering again, and an environment.
 
@@ -154,6 +157,10 @@ def _to_the_end(
             for thread, reply in zip(live, replies, strict=True)
             if reply is not None and turn < spec.max_turns and not thread.truncated
         ]
+        going = {id(thread) for thread, _ in rest}
+        for thread in live:
+            if id(thread) not in going and spec.branch is None:  # no episode branches off
+                thread.kept = Kept()
         read = [reply.text for _, reply in rest]
         if spec.read_as != "text":
             ended = [(one.segments[-1].tokens or [-1])[-1] == setting.sampling.eos for one, _ in rest]
@@ -211,7 +218,16 @@ def _actions(thread: Thread) -> list[Segment]:
 def _fork(thread: Thread, later: Segment, sample: int) -> Thread:
     """An episode as it was before one of its turns."""
     kept = [one for one in thread.segments if one.kind == "context" or one.turn < later.turn]
-    return Thread(thread.request, sample, thread.prompt, later.seat, kept, thread.verdicts[: later.turn], tree=thread.tree)
+    return Thread(
+        thread.request,
+        sample,
+        thread.prompt,
+        later.seat,
+        kept,
+        thread.verdicts[: later.turn],
+        tree=thread.tree,
+        kept=thread.kept.copy(),
+    )
 
 
 def _entries(context: Context, setting: Setting, number: int, read: str | None = None) -> tuple[list[int], str]:
@@ -259,6 +275,48 @@ def _cut_history(context: Context, setting: Setting, asked: Sequence[Request], l
         one.replace_history([*asked[one.request].prompt, *setting.encode([text], special=False)[0]], text)
 
 
+# Episodes in which a long prompt is read in chunks, with a note that is rewritten after each (MemAgent, arXiv:2507.02259).
+
+
+def reading(spec: ReadingEpisode, setting: Setting, asked: Sequence[Request]) -> Played:
+    """A turn for each chunk of the prompt, whose text is the next note, and one that answers and is judged."""
+    threads = [Thread(number, one.first + i, []) for number, one in enumerate(asked) for i in range(one.count)]
+    each = [_chunks(spec, setting, row) for row in setting.rows]
+    for turn in range(max((len(chunks) for _, chunks in each), default=0) + 1):
+        live = [one for one in threads if turn <= len(each[one.request][1])]
+        for one in live:
+            question, chunks = each[one.request]
+            template, chunk = (spec.read, chunks[turn]) if turn < len(chunks) else (spec.answered, [])
+            # What a model wrote spells no special token.
+            note = setting.encode([one.said[-1]], special=False)[0] if one.said else setting.encode([spec.note])[0]
+            said = {"{question}": setting.encode([question])[0], "{note}": note, "{chunk}": chunk}
+            pieces = [piece for piece in re.split(r"(\{(?:question|note|chunk)\})", template) if piece]
+            tokens = [token for piece in pieces for token in (said[piece] if piece in said else setting.encode([piece])[0])]
+            one.replace_history(tokens, setting.decode([tokens])[0])
+        go_on(setting, asked, live, turn)
+        for one in live:
+            answers = turn == len(each[one.request][1])
+            judged = (one.said[-1], setting.verify(setting.rows[one.request], one.said[-1])) if answers else ("", None)
+            one.verdicts.append(judged)
+            one.notes |= set() if answers else {turn}
+            one.kept = Kept() if answers else one.kept
+    rows = [line for one in threads for line in parted_rows(one, spec.trained)]
+    return left(rows, setting.sampling.pad, True)
+
+
+def _chunks(spec: ReadingEpisode, setting: Setting, row: Row) -> tuple[str, list[list[int]]]:
+    """The question of a prompt, and the tokens of each chunk of what is before it."""
+    text, mark, question = row.prompt.rpartition(spec.divide)
+    if not mark:
+        raise UserError(f"episode.divide = {spec.divide!r}: the prompt of row {row.index} does not hold it")
+    (tokens,) = setting.encode([text])
+    chunks = [tokens[start : start + spec.chunk] for start in range(0, len(tokens), spec.chunk)]
+    if len(chunks) >= spec.max_turns:
+        must = f"row {row.index} has {len(chunks)} chunks; write {len(chunks) + 1}, or a larger chunk"
+        raise UserError(f"episode.max_turns = {spec.max_turns}: {must}")
+    return mark + question, chunks
+
+
 # The table of episodes, by the `name` of their spec.
 
 
@@ -271,7 +329,7 @@ MEMBERS: dict[str, Callable[..., Played]] = {
     "completion": completion,
     "retry": retry,
     "environment": environment,
-    "reading": reading.reading,
+    "reading": reading,
     "seats": seats.play_seats,
     "self_play": seats.self_play,
     "custom": extension.call,

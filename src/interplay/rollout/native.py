@@ -11,12 +11,13 @@ from interplay.core.execution import Run
 from interplay.model import device, heads, spec
 from interplay.model.attention import Attend, rotary, split_heads
 from interplay.model.decoder import Decoder, LayerWeights, Weights, forward, linear_of
+from interplay.rollout.kernel import complete_in_kernel
 from interplay.rollout.request import (
     Request,
     Rollouts,
+    Room,
     Sampling,
     assemble,
-    complete_in_kernel,
     draw_tokens,
     join,
     split_together,
@@ -183,6 +184,7 @@ class Native:
 
     def __init__(self, decoder: Decoder | heads.Composed | heads.Lagged, how: Run, dtype: torch.dtype) -> None:
         self.decoder, self.rows, self.dtype, self.graphs = decoder, how.engine_batch, dtype, how.cuda_graphs
+        self.room = Room(how.engine_cache_mb << 20)
 
     def generate(self, requests: list[Request], sampling: Sampling) -> Rollouts:
         """Completions of all requests. The same requests give the same bits; so do their whole batches, see `request.split`.
@@ -198,7 +200,7 @@ class Native:
         def complete(rows: int) -> Iterator[list[Rollouts | None]]:
             batches = split_together(requests, rows)
             if len(parts) == 1 and parts[0].weights.compiled() and samplings[0].heat is None:
-                made = complete_in_kernel(parts[0].shape, parts[0].weights, [batch for (batch,) in batches], samplings[0])
+                made = complete_in_kernel(*parts[0], [batch for (batch,) in batches], samplings[0], self.room)
                 return ([one] for one in made)
             return (_complete(parts, blend, batch, samplings, self.graphs) for batch in batches)
 

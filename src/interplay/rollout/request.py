@@ -1,22 +1,20 @@
-"""Sampling requests and rollouts; sampling noise keyed by (seed, prompt, sample, position); drawing tokens from logits; and
-whole completions by a kernel."""
+"""Sampling requests and rollouts, and what is kept of an episode between two requests; sampling noise keyed by (seed, prompt,
+sample, position); drawing tokens from logits."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import NamedTuple
+from weakref import WeakSet
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
 from interplay.core import random
-from interplay.kernels import exact, library
-from interplay.model.decoder import Weights, forward
+from interplay.kernels import exact
 from interplay.model.heads import nucleus_mask
-from interplay.model.spec import Shape
 
 # How uncertain a token is relative to others, and a temperature that follows it (HAPO, heterogeneous tokens).
 
@@ -67,6 +65,69 @@ def heated_logits(logprobs: torch.Tensor, heat: Heat) -> torch.Tensor:
     return (logprobs / factor).log_softmax(-1)
 
 
+# What is kept of an episode from turn to turn, so that a turn reads what is new alone.
+#
+# Where kernels compute the layers, a key or value is a function of the tokens up to its own: the operations and their order are
+# those of a pass over all of them, however many rows share a pass and wherever it is cut (docs/numerics.md). So no byte of a
+# sample depends on what is kept, and what is kept may be dropped at any time: by the limit of memory, by a kill, or because the
+# next context is another. A context reuses what it has in common with the last one from the first token on, by comparison of the
+# tokens themselves. The sums of PyTorch's products depend on the rows of a pass, so there (float32, bfloat16) nothing is kept:
+# last bits would tell what was.
+
+
+class Kept:
+    """What an engine keeps of one sample."""
+
+    def __init__(self) -> None:
+        self.tokens: list[int] = []
+        self.pieces: list[Tensor] = []
+        """Keys and values of the tokens, one piece after the other, (layers, 2, n, kv heads, head_dim) float32 each. The samples
+        of a group share that of their prompt."""
+
+    def common(self, prompt: list[int]) -> int:
+        """With how many of the tokens the prompt begins, its last token left out, which is passed in any case."""
+        most = min(len(self.tokens), len(prompt) - 1)
+        return next((i for i in range(most) if prompt[i] != self.tokens[i]), most)
+
+    def cut(self, count: int) -> None:
+        """Drop all but the first tokens."""
+        del self.tokens[count:]
+        for place, piece in enumerate(self.pieces):
+            if piece.shape[2] > count:
+                self.pieces[place:] = [piece[:, :, :count].clone()] * (count > 0)
+                break
+            count -= piece.shape[2]
+
+    def copy(self) -> "Kept":
+        """The same for an episode that branches off."""
+        made = Kept()
+        made.tokens, made.pieces = [*self.tokens], [*self.pieces]
+        return made
+
+
+class Room:
+    """Memory for what is kept: `limit` bytes for all that is alive."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit, self.left = limit, 0
+        self.alive = WeakSet[Kept]()
+
+    def count(self, requests: Iterable["Request"]) -> None:
+        """What is left of it beside what is kept of these and of earlier requests."""
+        self.alive.update(one for request in requests for one in request.kept)
+        self.left = self.limit - sum({id(piece): piece.nbytes for one in self.alive for piece in one.pieces}.values())
+
+    def add(self, some: Iterable[Kept], piece: Tensor, tokens: list[int]) -> bool:
+        """Whether the piece fits in, which is that of these tokens in all of `some`."""
+        fits = piece.nbytes <= self.left
+        if fits:
+            self.left -= piece.nbytes
+            for one in some:
+                one.pieces.append(piece)
+                one.tokens += tokens
+        return fits
+
+
 # What an engine is asked for and what it gives back.
 
 
@@ -78,6 +139,12 @@ class Request:
     key: int
     first: int
     count: int
+    kept: tuple[Kept, ...] = field(default=(), compare=False, repr=False)
+    """Of each sample, where its episode goes on. Those of one request have the same history."""
+
+    def part(self, skipped: int, count: int) -> "Request":
+        """Some of the samples."""
+        return replace(self, first=self.first + skipped, count=count, kept=self.kept[skipped : skipped + count])
 
 
 class Sampling(NamedTuple):
@@ -127,7 +194,7 @@ def split_together(each: Sequence[list[Request]], rows: int) -> list[list[list[t
     batch have room for as many requests, of at most `rows` samples, as the largest."""
     parts = [
         [
-            (index, replace(request, first=request.first + first, count=min(rows, request.count - first)))
+            (index, request.part(first, min(rows, request.count - first)))
             for index, request in enumerate(requests)
             for first in range(0, request.count, rows)
         ]
@@ -226,117 +293,3 @@ def keep_mask(logprobs: torch.Tensor, sampling: Sampling) -> torch.Tensor:
     if sampling.top_p < 1.0:
         logprobs = logprobs.masked_fill(~nucleus_mask(logprobs, sampling.top_p), float("-inf"))
     return logprobs
-
-
-# Whole completions by one call, sample after sample, where kernels compute the layers (kernels/decode.c).
-
-
-FEWEST, MOST = 12, 96
-"""Samples that a thread decodes side by side. Their keys and values are read at every step, so few that stay in the processor's
-cache are faster than many (0.9M parameters: 51k tokens a second with 12, 35k with 48, 23k with 256); but all of them share one
-reading of the weights."""
-BYTES = 2**17
-"""Bytes of weights for each further one."""
-STEPS = 64
-"""Steps of each slot after which a call returns, so that a signal is handled."""
-PANEL = 64
-"""Columns of a panel of the output matrix."""
-
-
-def complete_in_kernel(
-    shape: Shape, weights: Weights, batches: list[list[tuple[int, Request]]], sampling: Sampling
-) -> Iterator[Rollouts]:
-    """Rollouts of each batch. No token depends on the other rows of its batch. `sampling` has no heat."""
-    head = _panels(weights.head)
-    return (_complete(shape, weights, head, batch, sampling) for batch in batches)
-
-
-def _slots(weights: Weights) -> int:
-    """Samples of a thread."""
-    size = sum(sum(matrix.nelement() for matrix in layer.packed) for layer in weights.layers if layer.packed)
-    return min(max(size // BYTES, FEWEST), MOST)
-
-
-def _panels(head: Tensor) -> Tensor:
-    """The output matrix (vocab, D) as panels (D, 64) of columns, flat; the vocabulary is filled up to a multiple of 16."""
-    padded = F.pad(head, (0, 0, 0, -len(head) % library.LANES))
-    whole = len(padded) // PANEL * PANEL
-    parts = (padded[:whole].unflatten(0, (-1, PANEL)).transpose(1, 2), padded[whole:].T)
-    return torch.cat([part.flatten() for part in parts])
-
-
-def _complete(shape: Shape, weights: Weights, head: Tensor, batch: list[tuple[int, Request]], sampling: Sampling) -> Rollouts:
-    requests, length = [request for _, request in batch], sampling.max_completion_length
-    lengths = torch.tensor([len(request.prompt) for request in requests])
-    longest = int(lengths.max())
-    longest += -longest % library.LANES
-    ids = torch.tensor([r.prompt + [sampling.pad] * (longest - len(r.prompt)) for r in requests])
-    cos, sin = (table[:, 0].contiguous() for table in weights.rotary(shape, torch.arange(longest + length), torch.int8))
-    hidden, keys, values = _prefill(shape, weights, ids, lengths, (cos, sin))
-    vocab = len(weights.head) + -len(weights.head) % library.LANES
-    first = hidden.new_empty(len(ids), vocab)
-    library.call("head_product", hidden, head, len(ids), hidden.shape[1], vocab, first)
-
-    samples = [r.first + i for r in requests for i in range(r.count)]
-    prompts = torch.tensor([index for index, r in enumerate(requests) for _ in range(r.count)])
-    noise = torch.from_numpy(uniform_noise(sampling.seed, [requests[i].key for i in prompts.tolist()], samples, length))
-    tokens = torch.full((len(samples), length), sampling.pad)
-    logprobs = torch.zeros(len(samples), length)
-    blocks = torch.get_num_threads()
-    slots = min(_slots(weights), -(-len(samples) // blocks))
-    capacity = length + 2 * library.LANES
-    capacity -= capacity % library.LANES
-    own = torch.empty(blocks * slots, len(weights.layers), 2, capacity, shape.num_key_value_heads, shape.head_dim)
-    state = torch.full((blocks * slots,), -1), torch.zeros(blocks * slots, dtype=torch.int64), torch.zeros(1, dtype=torch.int64)
-
-    layers = (library.DecodeLayer * len(weights.layers))()
-    for place, layer, k, v in zip(layers, weights.layers, keys, values, strict=True):
-        assert layer.packed is not None
-        given = (layer.attention_norm, layer.packed.qkv, layer.qkv_bias, layer.qk_norm, layer.packed.out, layer.mlp_norm)
-        for (name, _), tensor in zip(place._fields_, (*given, layer.packed.gate_up, layer.packed.down, k, v), strict=True):
-            setattr(place, name, None if tensor is None else tensor.data_ptr())
-    tensors = (weights.embedding, weights.norm, head, cos, sin, first, lengths, prompts, noise, own, tokens, logprobs, *state)
-    under_way = library.Completions(
-        len(weights.layers),
-        shape.hidden_size,
-        shape.intermediate_size,
-        shape.num_attention_heads,
-        shape.num_key_value_heads,
-        shape.head_dim,
-        len(weights.head),
-        longest,
-        length,
-        len(samples),
-        capacity,
-        slots,
-        -1 if sampling.eos is None else sampling.eos,
-        sampling.top_k,
-        shape.rms_norm_eps,
-        sampling.temperature,
-        sampling.top_p,
-        layers,
-        *(tensor.data_ptr() for tensor in tensors),
-    )
-    while int(state[2]) < len(samples) or (state[0] >= 0).any():
-        library.call("complete", under_way, blocks, STEPS)
-    return assemble(batch, tokens, logprobs, sampling)
-
-
-def _prefill(
-    shape: Shape, weights: Weights, ids: Tensor, lengths: Tensor, rope: tuple[Tensor, Tensor]
-) -> tuple[Tensor, list[Tensor], list[Tensor]]:
-    """Final hidden states (prompts, D) at the end of each prompt of ids (prompts, length), and of each layer the keys
-    (prompts, kv heads, head_dim, length) and values (prompts, kv heads, length, head_dim)."""
-    count, length = ids.shape
-    attention, heads = weights.attention(ids.shape), shape.num_attention_heads
-    keys: list[Tensor] = []
-    values: list[Tensor] = []
-
-    def attend(layer: int, qk: Tensor, v: Tensor) -> Tensor:
-        keys.append(qk[:, heads:].unflatten(0, ids.shape).permute(0, 2, 3, 1).contiguous())
-        values.append(v.unflatten(0, ids.shape).transpose(1, 2).contiguous())
-        return attention(layer, qk, v)
-
-    cos, sin = (table[:length].repeat(count, 1)[:, None] for table in rope)
-    ends = torch.arange(count) * length + lengths - 1
-    return forward(shape, weights, ids.flatten(), (cos, sin), attend, wanted=ends), keys, values

@@ -13,7 +13,7 @@ from interplay.core import extension, random
 from interplay.core.model import UserError, filled
 from interplay.data.trajectory import Segment
 from interplay.rollout import seat_spec as specs
-from interplay.rollout.request import Request, Rollouts
+from interplay.rollout.request import Kept, Request, Rollouts
 from interplay.rollout.spec import Call, SeatsEpisode, SelfPlayEpisode
 from interplay.rollout.turns import Line, Played, Setting, Thread, Turn, go_on, left, not_replayed, whole
 from interplay.tasks.family import Environment, Game, World, episode_seed, game_of, judge_family
@@ -228,6 +228,9 @@ def play_seats(spec: SeatsEpisode, setting: Setting, asked: Sequence[Request]) -
         _write(spec, setting, asked, live, turn)
         for match in live:
             _pass_on(spec, setting, match, turn + 1 == spec.max_turns)
+            if match.table.mover < 0:
+                for thread in match.threads:
+                    thread.kept = Kept()
     return _judged(spec, setting, asked, matches)
 
 

@@ -1,7 +1,7 @@
 """The turns of an episode: how they are written and read, and how they become rows."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -12,7 +12,7 @@ from interplay.core.model import UserError
 from interplay.data.steps.turns import Library
 from interplay.data.trajectory import Kind, Segment
 from interplay.rollout.engine import Engine
-from interplay.rollout.request import Request, Rollouts, Sampling
+from interplay.rollout.request import Kept, Request, Rollouts, Sampling
 from interplay.tasks.family import World
 from interplay.tasks.transcripts import MARK, UNANSWERED
 from interplay.tasks.verdict import Row, Verdict
@@ -120,6 +120,8 @@ class Thread:
     """Turns that are notes."""
     tree: int = 0
     """The sample of the episode from the prompt that it is, or branched off."""
+    kept: Kept = field(default_factory=Kept)
+    """What the engine kept of the turns before, all of which are by one model."""
 
     @property
     def said(self) -> list[str]:
@@ -165,9 +167,12 @@ class Thread:
 
 def opened(setting: Setting, asked: Sequence[Request]) -> list[Thread]:
     """A thread for each sample, after its first turn: the very completions that an episode of one turn has."""
-    first = setting.engine.generate(list(asked), setting.sampling)
-    numbers = zip(first.request.tolist(), first.sample.tolist(), strict=True)
-    threads = [Thread(request, sample, asked[request].prompt, tree=sample) for request, sample in numbers]
+    kept = [tuple(Kept() for _ in range(one.count)) for one in asked]
+    first = setting.engine.generate([replace(one, kept=some) for one, some in zip(asked, kept, strict=True)], setting.sampling)
+    threads = [
+        Thread(request, sample, asked[request].prompt, tree=sample, kept=kept[request][sample - asked[request].first])
+        for request, sample in zip(first.request.tolist(), first.sample.tolist(), strict=True)
+    ]
     _write(setting, threads, first)
     return threads
 
@@ -175,7 +180,7 @@ def opened(setting: Setting, asked: Sequence[Request]) -> list[Thread]:
 def go_on(setting: Setting, asked: Sequence[Request], threads: Sequence[Thread], turn: int, last: int | None = None) -> None:
     """One more turn, number `turn` of the episode, of each thread. Its noise is keyed by (seed, turn, prompt, sample, position),
     so that no turn repeats another's, regardless of which episodes are still in play."""
-    more = [Request(thread.context(last), asked[thread.request].key, thread.sample, 1) for thread in threads]
+    more = [Request(one.context(last), asked[one.request].key, one.sample, 1, (one.kept,)) for one in threads]
     sampling = (
         setting.sampling._replace(seed=random.stream_key(setting.sampling.seed, "turn", turn)) if turn else setting.sampling
     )

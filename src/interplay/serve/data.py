@@ -48,11 +48,11 @@ def study_rows(place: Place) -> Iterator[dict[str, Any]]:
     begun, found = state.launched_studies(place.results), state.scan_results(place.results)
     scales = expand.scales(place.configs)
     for name in dict.fromkeys([*expand.studies(place.configs), *(study for study, _ in begun)]):
-        runs = [_run_row(place, name, scale, begun[name, scale], found) for scale in scales if (name, scale) in begun]
+        runs = [_run_row(place, scale, begun[name, scale], found) for scale in scales if (name, scale) in begun]
         yield {"study": name, "question": question(place.configs, name), "runs": runs}
 
 
-def _run_row(place: Place, study: str, scale: str, launched: state.Launched, found: Mapping[str, state.Found]) -> dict[str, Any]:
+def _run_row(place: Place, scale: str, launched: state.Launched, found: Mapping[str, state.Found]) -> dict[str, Any]:
     known = _described(place.results, launched.report)
     states = [found[digest].state if digest in found else "new" for digest in known]
     counts = {name: states.count(name) for name in ("done", "running", "failed", "unfinished")}

@@ -136,12 +136,12 @@ def _place_arms(study: Study, made: Mapping[str, Combination], figure: Figure, v
     for arm, one in made.items():
         if all(key in one.axes or key in one.set for key in keys):
             x, row = ([_plain(one.axes.get(key, one.set.get(key))) for key in keys] + ["", None])[:2] if keys else ("", None)
-            found.append(Placed(arm=arm, x=x, row=row, line=_line(study, arm, one, figure, partial(value, arm), place)))
+            found.append(Placed(arm=arm, x=x, row=row, line=_line(study, one, figure, partial(value, arm), place)))
     _check_places(found, figure, place)
     return found
 
 
-def _line(study: Study, name: str, one: Combination, figure: Figure, value: Callable[[str], Any], place: KeyPlace) -> str:
+def _line(study: Study, one: Combination, figure: Figure, value: Callable[[str], Any], place: KeyPlace) -> str:
     """What the line of an arm is called: its label without the axis of the figure, or without any against what training took."""
     left_out = set(one.axes) if figure.x in SPENT else {figure.x}
     others = {key: item for key, item in one.axes.items() if key not in left_out}

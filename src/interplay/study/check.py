@@ -31,6 +31,8 @@ def check_stage(stage: plan.Stage, stages: Stages, place: KeyPlace) -> None:
     _check_devices(stage, place)
     _check_before(stage, stages, place)
     check_engine(stage, stages, place)
+    check_beside(stage, stages, place)
+    check_judges(stage, stages, place)
     _check_episode(stage, stages, place)
     if isinstance(stage.spec, TrainSpec):
         _check_rows(
@@ -95,8 +97,13 @@ def _leaves_pair(stage: plan.Stage | None) -> bool:
 
 
 def _check_before(stage: plan.Stage, stages: Stages, place: KeyPlace) -> None:
-    """Training starts from a single model."""
-    if _leaves_pair(stages.get(artifact.split_ref(stage.deps.get("init", ""))[0])):
+    """Training starts from a single model, and an assistant from one of our own layers."""
+    before = stages.get(artifact.split_ref(stage.deps.get("init", ""))[0])
+    first = before and _first_of(before, stages)
+    if _leaves_pair(stage) and first and is_foreign(_config_of(first)):
+        why = "transformers computes the model, and an assistant is made of our own layers; write npo"
+        raise place.key("objective").error(why, "uld")
+    if _leaves_pair(before):
         pair = "a model and an assistant (objective uld), which can be evaluated and not trained on"
         raise place.error(f"the stage before it leaves {pair}; end the path there")
 
@@ -127,6 +134,65 @@ def _check_sampled(stage: plan.Stage, role: str, stages: Stages, place: KeyPlace
     shape = first.spec.model if first and isinstance(first.spec, PretrainSpec) and engine == "vllm" else None
     if shape is not None and (why := vllm_misfit(shape, not stage.run.gpus)):
         raise place.key("engine").error(f"{why}; write native", engine)
+
+
+def check_beside(stage: plan.Stage, stages: Stages, place: KeyPlace) -> None:
+    """Models that a stage reads next to the policy have its tokenizer, but for those that judge, which read text; of a model and
+    an assistant RL and log-probabilities know nothing. Of models that were made elsewhere nothing is known. Raises UserError."""
+    if not isinstance(stage.spec, RLSpec | EvaluateSpec):
+        return
+    keys = BESIDE_RL if isinstance(stage.spec, RLSpec) else BESIDE_EVALUATION
+    judges = {one.arm for one in stage.spec.judges()}
+    own = _tokenizer_of(stage.deps.get("model", stage.deps.get("init", "")), stages)
+    for role, ref in stage.deps.items():
+        if (at := keys.get(role.split(".")[0])) is None:
+            continue
+        paired = _leaves_pair(stages.get(artifact.split_ref(ref)[0]))
+        if paired and (isinstance(stage.spec, RLSpec) or role == "reference"):
+            pair = "a model and an assistant (objective uld), which can be evaluated and does not serve here"
+            raise place.key(*at).error(f"an arm leaves {pair}; name one that ends with a single model")
+        other = _tokenizer_of(ref, stages)
+        if role not in judges and own and other and other != own:
+            raise place.key(*at).error("a model has another tokenizer than the policy; name an arm with the same one")
+
+
+BESIDE_RL = {"reward": ("reward",), "reference": ("references",), "seat": ("method", "episode", "seats")}
+BESIDE_EVALUATION = {
+    "reward": ("by_reward", "model"),
+    "reference": ("by_reward", "reference"),
+    "compared": ("probe", "against"),
+    "seat": ("episode", "seats"),
+}
+"""Where a stage names models next to the policy, by the first part of their roles."""
+
+
+def check_judges(stage: plan.Stage, stages: Stages, place: KeyPlace) -> None:
+    """A question with a whole completion, and its answer, fit the context that a judging model declares. Where tokenizers differ
+    only the answer is counted. Raises UserError."""
+    if not isinstance(stage.spec, RLSpec | EvaluateSpec):
+        return
+    key = place.key("judged") if isinstance(stage.spec, EvaluateSpec) else place.key("reward")
+    own = _tokenizer_of(stage.deps.get("model", stage.deps.get("init", "")), stages)
+    for one in stage.spec.judges():
+        ref = stage.deps.get(one.arm, "")
+        if not (most := _context_of(ref, stages)):
+            continue
+        alike = own and own == _tokenizer_of(ref, stages)
+        read = stage.spec.max_completion_length if alike else 0
+        if read + one.max_tokens > most:
+            asked = f"an answer of max_tokens = {one.max_tokens} to a completion of max_completion_length = {read}"
+            asked = asked if read else asked.partition(" to ")[0]
+            raise key.error(f"{asked} is longer than the judging model's max_position_embeddings, {most}; lower max_tokens")
+
+
+def _context_of(model: str, stages: Stages) -> int:
+    """Longest sequence that a model declares; 0 where that is not known, or extended by its configuration."""
+    found = stages.get(artifact.split_ref(model)[0])
+    first = found and _first_of(found, stages)
+    if first and isinstance(first.spec, PretrainSpec):
+        return first.spec.model.max_position_embeddings
+    config = _config_of(first) if first else {}
+    return 0 if config.get("rope_scaling") else int(config.get("max_position_embeddings") or 0)
 
 
 def _first_of(model: plan.Stage, stages: Stages) -> plan.Stage | None:
@@ -200,10 +266,6 @@ def _check_seats(episode: SeatsEpisode, stage: plan.Stage, stages: Stages, key: 
             and (why := seat_spec.misfit(task_family(data.task), episode.seats, episode.order))
         ):
             raise key.key("seats").error(why)
-    own = _tokenizer_of(stage.deps.get("model", stage.deps.get("init", "")), stages)
-    for role, digest in stage.deps.items():
-        if role.startswith(seat_spec.SEAT) and (other := _tokenizer_of(digest, stages)) and own and other != own:
-            raise key.key("seats").error("a model of a seat has another tokenizer than the policy; name an arm with the same one")
 
 
 def _tokenizer_of(model: str, stages: Stages) -> str:

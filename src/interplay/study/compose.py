@@ -50,10 +50,14 @@ def _by_hydra(configs: Path, study: str, scale: str) -> Any:
 
 def _of_parts(configs: Path, study: str, scale: str, parts: Parts) -> Any:
     """The same from a study and a scale that were composed by themselves and are merged as Hydra merges them: 4 ms in place of
-    70. What cannot be had so is composed whole, for what Hydra says of it."""
+    70. What cannot be had so is composed whole: a config.yaml of another order, and faults, for what Hydra says of them."""
     from omegaconf import OmegaConf
 
     try:
+        if ("", "") not in parts:
+            parts["", ""] = _order(configs)
+        if parts["", ""] != ["study", "scale", "_self_"]:
+            return _by_hydra(configs, study, scale)
         for part in ((study, ""), ("", scale)):
             if part not in parts:
                 parts[part] = _by_hydra(configs, *part)
@@ -61,6 +65,14 @@ def _of_parts(configs: Path, study: str, scale: str, parts: Parts) -> Any:
         return OmegaConf.merge(parts[study, ""], parts["", scale])
     except Exception:
         return _by_hydra(configs, study, scale)
+
+
+def _order(configs: Path) -> list[str]:
+    """The groups of config.yaml's defaults; the last has the last word."""
+    from omegaconf import OmegaConf
+
+    defaults = OmegaConf.load(configs / "config.yaml").get("defaults", [])
+    return [one if isinstance(one, str) else str(next(iter(one))) for one in defaults]
 
 
 def _no_environment(*name: str) -> str:

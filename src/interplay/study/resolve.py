@@ -1,7 +1,7 @@
 """From names to stages: problem sets, evaluations and models, each resolved with all that it refers to. One recursion, since a
 problem set may be made with samples of the model that an arm ends with."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -318,16 +318,12 @@ def evaluation(context: ArmContext, name: Any, model: str, place: KeyPlace, labe
     filled = {key: named.with_roles() for key in ("by_reward", "probe") if (named := getattr(spec, key))}
     if arms_asked := {one.arm for one in spec.judged.values() if one.arm}:
         ends = {arm: judging_model(context, arm, stage.place.key("judged")) for arm in arms_asked}
-        roles = {digest: f"judge.{number}" for number, digest in enumerate(sorted(set(ends.values())))}
+        roles = _numbered(ends.values(), "judge.")
         asked = {name: {"arm": roles[ends[one.arm]]} if one.arm else {} for name, one in spec.judged.items()}
         placed = {name: one.model_copy(update=asked[name]) for name, one in spec.judged.items()}
         deps, filled = {**deps, **{role: digest for digest, role in roles.items()}}, {**filled, "judged": placed}
-    if isinstance(spec.episode, SeatsEpisode):
-        episode, roles = _seated(context, spec.episode, stage.place.key("episode"))
-        deps, filled = {**deps, **roles}, {**filled, "episode": episode}
-    elif name := library_of(spec.episode):
-        episode, role = _with_library(replace(context, start=(label, model)), spec.episode, name, stage.place.key("episode"))
-        deps, filled = {**deps, **role}, {**filled, "episode": episode}
+    episode, named = _episode(replace(context, start=(label, model)), spec.episode, stage.place.key("episode"))
+    deps, filled = {**deps, **named}, filled if episode is spec.episode else {**filled, "episode": episode}
     made = [plan.add(stage.kind, given, {"model": model, **deps}, stage.place, label, filled | one) for one in blocks_of(spec)]
     if len(made) > 1:
         plan.blocks[made[0]] = made[1:]
@@ -360,12 +356,8 @@ def _model_stage(context: ArmContext, stage: StudyStage, before: str | None, see
         ends = [(_at_seed(context, arm, stage.place.key("references"))[1], w) for arm, w in (spec.references or {}).items()]
         weights, roles = sets.by_digest(ends, "reference")
         deps, filled = deps | roles, filled | ({"references": dict(zip(roles, weights, strict=True))} if ends else {})
-        if isinstance(spec.method.episode, SeatsEpisode):
-            episode, roles = _seated(context, spec.method.episode, stage.place.key("method", "episode"))
-            method = spec.method.model_copy(update={"episode": episode})
-            deps, filled = deps | roles, filled | {"method": method, "minibatches": spec.minibatches}
-        elif name := library_of(spec.method.episode):
-            episode, roles = _with_library(context, spec.method.episode, name, stage.place.key("method", "episode"))
+        episode, roles = _episode(context, spec.method.episode, stage.place.key("method", "episode"))
+        if episode is not spec.method.episode:
             method = spec.method.model_copy(update={"episode": episode})
             deps, filled = deps | roles, filled | {"method": method, "minibatches": spec.minibatches}
     if "candidates" in row.planned:
@@ -373,10 +365,25 @@ def _model_stage(context: ArmContext, stage: StudyStage, before: str | None, see
     return context.plan.add(stage.kind, context.settings(stage, seed), deps, stage.place, label, filled)
 
 
+def _episode(context: ArmContext, episode: Any, place: KeyPlace) -> tuple[Any, dict[str, str]]:
+    """The episode with roles in place of the arms on its seats, or of the library that its context names, and what these roles
+    refer to; itself where it names neither. Raises UserError."""
+    if isinstance(episode, SeatsEpisode):
+        return _seated(context, episode, place)
+    if name := library_of(episode):
+        return _with_library(context, episode, name, place)
+    return episode, {}
+
+
+def _numbered(references: Iterable[str], prefix: str) -> dict[str, str]:
+    """Each reference once -> its role."""
+    return {reference: f"{prefix}{number}" for number, reference in enumerate(sorted(set(references)))}
+
+
 def _seated(context: ArmContext, episode: SeatsEpisode, place: KeyPlace) -> tuple[SeatsEpisode, dict[str, str]]:
     """The episode with roles `seat.<i>` in place of arms; role -> reference of the model that the arm ends with."""
     ends = {arm: _at_seed(context, arm, place.key("seats"))[1] for arm in seat_spec.models_of(episode.seats)}
-    roles = {digest: f"{seat_spec.SEAT}{number}" for number, digest in enumerate(sorted(set(ends.values())))}
+    roles = _numbered(ends.values(), seat_spec.SEAT)
     seats = seat_spec.with_roles(episode.seats, {arm: roles[digest] for arm, digest in ends.items()})
     return episode.model_copy(update={"seats": seats}), {role: digest for digest, role in roles.items()}
 

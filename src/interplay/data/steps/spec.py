@@ -390,7 +390,7 @@ class WithTools(StepModel):
 
     WRITES_ANEW: ClassVar[bool] = True
     EDITS: ClassVar[bool] = True
-    RUN: ClassVar[str] = "tools:give_tools"
+    RUN: ClassVar[str] = "turns:give_tools"
     name: Literal["with_tools"] = "with_tools"
     tools: Tools
     """The tools. The first for which the family has an expert is the one that transcripts use."""

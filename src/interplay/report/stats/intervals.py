@@ -291,12 +291,6 @@ def holm_adjusted(p: np.ndarray) -> np.ndarray:
     return adjusted
 
 
-def minimum_detectable(deviation: float, pairs: int) -> float:
-    """Minimum detectable effect of the two-sided paired t test at 5 % in `pairs` pairs whose differences have standard
-    `deviation` (`Spread.detectable`)."""
-    return _noncentrality(pairs - 1.0) * deviation / float(np.sqrt(pairs))
-
-
 @functools.cache
 def _noncentrality(freedom: float, family: int = 1) -> float:
     critical = t_quantile(freedom, family)
