@@ -218,3 +218,26 @@ def test_a_plan_is_carried_out_and_a_user_says_what_is_wanted_when_asked() -> No
     for one in (user, mute):
         one.reset(known, 0)
     assert [user.act("a3 c1 "), user.act("?\n"), mute.act("?\n")] == [".", "c", "."]
+
+
+def test_a_search_pays_for_each_person_on_the_path_once_and_answers_to_another_relation() -> None:
+    search = runpy.run_path(str(ROOT / "configs/study/methods/turn_fight.py"))["Search"](people=4)
+    about = {"a": ["k", "m"], "k": ["o", "m"], "m": ["a", "o"], "o": ["a", "k"]}
+    problem = [about, "bh", "a"]  # the heir of a's boss
+    assert search.expert(problem) == ["fa", "fk", "=m"]
+    assert search.reset(problem, 0) == "a?"
+    read = [search.step(action) for action in ("fo", "fa", "fa", "fk", "k", "=m")]
+    assert [step.text for step in read] == ["ba hk -?", "bk hm b?", "bk hm b?", "bo hm h?", "?", ""]
+    assert [step.reward for step in read] == [0, 0.1, 0, 0.1, 0, 1]
+    assert [step.done for step in read] == [False] * 5 + [True]
+
+
+def test_a_walk_pays_moves_that_come_nearer_than_ever_and_ends_at_the_second_goal() -> None:
+    grid = runpy.run_path(str(ROOT / "configs/study/methods/turn_fight.py"))["Grid"](side=4)
+    problem = [[0, 0], [1, 0], [1, 2]]
+    assert grid.expert(problem) == ["e", "s", "s"]
+    assert grid.reset(problem, 0) == "00>10?"
+    read = [grid.step(action) for action in ("w", "e", "s", "n", "s", "s")]
+    assert [step.text for step in read] == ["00>10?", "10>12?", "11>12?", "10>12?", "11>12?", ""]
+    assert [round(3 * step.reward) for step in read] == [0, 1, 1, 0, 0, 1]
+    assert [step.done for step in read] == [False] * 5 + [True]

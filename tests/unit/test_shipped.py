@@ -28,6 +28,8 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:
 
 
 OWN_BASES = (
+    "conflicts/difficulty",
+    "conflicts/entropy",
     "interplay/length_depth",
     "interplay/sizes_nano",
     "loongrl/needle_map",
@@ -50,6 +52,7 @@ OWN_BASES = (
         )
     ),
     *(f"methods/{name}" for name in ("tools", "turn_branches", "turn_credit", "turns", "zoo_tools")),
+    *(f"methods/turn_fight{world}" for world in ("", "_grid", "_search")),
     *(f"numerics/{name}" for name in ("exact", "exact_bases", "exact_factorial")),
     "taxonomy/recall",
 )

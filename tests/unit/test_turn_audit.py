@@ -150,7 +150,9 @@ def test_environments_of_the_package_raise_no_alarm(name: str, op: int) -> None:
     assert time.process_time() - started < 20
 
 
-@pytest.mark.parametrize("world", ["turns.py:Safe", "pages.py:Pages", "in_context.py:Bandit"])
+@pytest.mark.parametrize(
+    "world", ["turns.py:Safe", "pages.py:Pages", "in_context.py:Bandit", "turn_fight.py:Search", "turn_fight.py:Grid"]
+)
 @pytest.mark.parametrize("op", [3])
 def test_worlds_of_studies_raise_no_alarm(world: str, op: int) -> None:
     assert checks(parse_task({"name": world}, model.KeyPlace("task"), STUDIES), op) == []

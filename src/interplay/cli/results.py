@@ -388,22 +388,23 @@ def audit_task(
 
         every = [{**given, "dataset": name} for name in datasets()]
     worst = 0
-    for one in every:
-        chosen = parse_task(one, model.KeyPlace("audit"), CONFIGS / "study")
-        low, high = chosen.ops()
-        if op is not None and not low <= op <= high:
-            raise model.UserError(f"--op = {op}: {given['name']} has ops from {low} to {high}")
-        try:
-            found = audit.audit_task(chosen, max(low, min(1, high)) if op is None else op, rows)
-        except model.UserError as error:
-            if len(every) == 1:
-                raise
-            said, worst = str(error), 1
-        else:
-            failed = [finding.check for finding in found if finding.failed]
-            said, worst = ", ".join(failed) or "sound", max(worst, len(failed) > 0)
-        lines = [f"{one['dataset']:24} {said}"] if len(every) > 1 else map(audit.finding_line, found)
-        model.print_visible("\n".join(lines))
+    with audit.Elsewhere() as there:
+        for one in every:
+            chosen = parse_task(one, model.KeyPlace("audit"), CONFIGS / "study")
+            low, high = chosen.ops()
+            if op is not None and not low <= op <= high:
+                raise model.UserError(f"--op = {op}: {given['name']} has ops from {low} to {high}")
+            try:
+                found = audit.audit_task(chosen, max(low, min(1, high)) if op is None else op, rows, there)
+            except model.UserError as error:
+                if len(every) == 1:
+                    raise
+                said, worst = str(error), 1
+            else:
+                failed = [finding.check for finding in found if finding.failed]
+                said, worst = ", ".join(failed) or "sound", max(worst, len(failed) > 0)
+            lines = [f"{one['dataset']:24} {said}"] if len(every) > 1 else map(audit.finding_line, found)
+            model.print_visible("\n".join(lines))
     return worst
 
 

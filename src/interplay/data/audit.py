@@ -1,10 +1,12 @@
 """The audit of a task, by itself and as the stage `audit`: what its verifier pays (`tasks.audit`), and whether its problems are
 what they should be."""
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
@@ -24,13 +26,73 @@ Played = Sequence[tuple[str, list[str], list[Shown]]]
 """Problem, actions, steps."""
 
 
-def audit_problems(spec: ProblemsSpec, how: execution.Run, rows: Sequence[Row], played: Played = ()) -> list[Finding]:
+class Elsewhere:
+    """A process with another hash seed, which serves one audit after the other: most of what it costs is its imports."""
+
+    def __enter__(self) -> "Elsewhere":
+        self.process: subprocess.Popen[str] | None = None
+        self.said = tempfile.TemporaryFile("w+")
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        if self.process:
+            self.process.communicate()
+        self.said.close()
+
+    def asked(self, spec: ProblemsSpec, count: int, actions: Sequence[tuple[str, list[str]]]) -> tuple[list[str], list[Any]]:
+        """The first rows as the process generates them, and the steps of actions in problems. Raises UserError where it fails."""
+        self.process = self.process or self._start()
+        assert self.process.stdin
+        assert self.process.stdout
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.write(json.dumps([spec.model_dump(mode="json"), count, actions]) + "\n")
+            self.process.stdin.flush()
+        for line in self.process.stdout:  # a package may print, too
+            if line.startswith(ANSWER):
+                rows, steps = json.loads(line.removeprefix(ANSWER))
+                return rows, steps
+        self.process.communicate()
+        self.process = None
+        self.said.seek(0)
+        why = (self.said.read().strip().splitlines() or ["it ended without a word"])[-1]
+        raise model.UserError(f"audit: another process cannot generate the problems again: {why}")
+
+    def _start(self) -> subprocess.Popen[str]:
+        code = "from interplay.data import audit; audit.answer_audits()"
+        where = {"PYTHONHASHSEED": OTHER_SEED, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        return subprocess.Popen(
+            [sys.executable, "-c", code],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.said,
+            env=os.environ | where,
+            text=True,
+        )
+
+
+ANSWER = "rows and steps: "
+"""What a line of an answer begins with."""
+
+
+def answer_audits() -> None:
+    """Of the process of `Elsewhere`: for each line of spec, count and actions a line of rows and steps."""
+    for line in sys.stdin:
+        spec, count, actions = json.loads(line)
+        rows = problems.first_rows(ProblemsSpec.model_validate(spec), execution.Run(), count)
+        family = judge_family(rows[0].family)
+        steps = [steps_again(family, family.loads(problem), said) for problem, said in actions]  # type: ignore[arg-type]
+        print(f"\n{ANSWER}{json.dumps([[shown(row) for row in rows], steps])}", flush=True)
+
+
+def audit_problems(
+    spec: ProblemsSpec, how: execution.Run, rows: Sequence[Row], there: Elsewhere, played: Played = ()
+) -> list[Finding]:
     """The checks of generated problems, the first rows of the spec: a process with another hash seed generates the same and plays
     the same, no prompt is there again and again, and another split has none of their prompts. Of environments, whose prompt need
     not show the problem, the problem in place of the prompt."""
     # Of the others the largest split: in a small one most problems that are generated are thrown away.
     count, other = len(rows), spec.model_copy(update={"split": "rl" if spec.split == "train" else "train"})
-    again, steps = elsewhere(spec, count, [one[:2] for one in played])
+    again, steps = there.asked(spec, count, [one[:2] for one in played])
     odd = [one[1] for one, found in zip(played, steps, strict=True) if json.dumps(one[2]) != json.dumps(found)]
     changed = [row for row, text in zip(rows, again, strict=True) if text != shown(row)]
     family = judge_family(rows[0].family)
@@ -63,29 +125,6 @@ def shown(row: Row) -> str:
     return json.dumps([row.prompt, row.solution, row.answer, row.graph])
 
 
-def elsewhere(spec: ProblemsSpec, count: int, actions: Sequence[tuple[str, list[str]]]) -> tuple[list[str], list[Any]]:
-    """The first rows as a process with another hash seed generates them, and the steps of actions in problems. Raises
-    UserError where it fails."""
-    code = "from interplay.data import audit; audit.print_rows()"
-    given = json.dumps([spec.model_dump(mode="json"), count, actions])
-    where = {"PYTHONHASHSEED": OTHER_SEED, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    done = subprocess.run([sys.executable, "-c", code], input=given, env=os.environ | where, capture_output=True, text=True)
-    if done.returncode:
-        why = (done.stderr.strip().splitlines() or ["it ended without a word"])[-1]
-        raise model.UserError(f"audit: another process cannot generate the problems again: {why}")
-    rows, steps = json.loads(done.stdout.splitlines()[-1])
-    return rows, steps
-
-
-def print_rows() -> None:
-    """Of the process of `elsewhere`: reads spec, count and actions, prints rows and steps."""
-    given, count, actions = json.loads(sys.stdin.read())
-    rows = problems.first_rows(ProblemsSpec.model_validate(given), execution.Run(), count)
-    family = judge_family(rows[0].family)
-    steps = [steps_again(family, family.loads(problem), said) for problem, said in actions]  # type: ignore[arg-type]
-    print("\n" + json.dumps([[shown(row) for row in rows], steps]))
-
-
 # The stage.
 
 
@@ -100,8 +139,11 @@ def audit_set(spec: AuditSpec, inputs: dict[str, Path], out: Path, how: executio
     return {"rows": len(rows), "failed": [finding.check for finding in findings if finding.failed]}
 
 
-def audit_rows(rows: Sequence[Row], spec: ProblemsSpec | None, how: execution.Run, again: Sequence[Row]) -> list[Finding]:
-    """All checks of these rows and, where they were generated, of their generator; `again`: the first rows of its spec."""
+def audit_rows(
+    rows: Sequence[Row], spec: ProblemsSpec | None, how: execution.Run, again: Sequence[Row], there: Elsewhere | None = None
+) -> list[Finding]:
+    """All checks of these rows and, where they were generated, of their generator; `again`: the first rows of its spec. `there`:
+    the other process, where it serves several audits."""
     judge = partial(sets.judge_completion, Verify())
     family = judge_family(rows[0].family)
     chance = family.chance if isinstance(family, Environment) else BOUND
@@ -109,14 +151,17 @@ def audit_rows(rows: Sequence[Row], spec: ProblemsSpec | None, how: execution.Ru
     if isinstance(family, Game) or chance >= 1:  # what is right depends on the play, not on an answer
         found = [finding for finding in found if finding.check in OF_GAMES]
     turns, played = audit_turns(family, rows, judge) if isinstance(family, Environment) else ([], [])
-    return [*found, *turns, *(audit_problems(spec, how, again, played) if spec else ())]
+    if not spec:
+        return [*found, *turns]
+    with contextlib.nullcontext(there) if there else Elsewhere() as other:
+        return [*found, *turns, *audit_problems(spec, how, again, other, played)]
 
 
-def audit_task(task: Any, op: int, count: int) -> list[Finding]:
+def audit_task(task: Any, op: int, count: int, there: Elsewhere | None = None) -> list[Finding]:
     """All checks of problems of a task at one op. Raises UserError where the task has no such op."""
     spec = ProblemsSpec(task=task, bands={"all": {op: 1.0}}, shares={"all": 1.0}, size=count, split="train")
     rows = problems.first_rows(spec, execution.Run(), count)
-    return audit_rows(rows, spec, execution.Run(), rows[:AGAIN])
+    return audit_rows(rows, spec, execution.Run(), rows[:AGAIN], there)
 
 
 def kept_findings(folder: Path) -> list[str]:
