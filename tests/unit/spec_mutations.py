@@ -123,6 +123,7 @@ TOGETHER: dict[tuple[str, str], dict[str, Any]] = {
     ("Above", "value"): {"value": "answer_pass@1"},
     ("Headroom", "value"): {"value": "answer_pass@1"},
     ("Improves", "value"): {"value": "answer_pass@1"},
+    ("Improves", "recorded"): {"recorded": "rl", "value": "entropy_last"},
     ("Premise", "above"): {"acts": None, "headroom": None, "improves": None, "above": {"arm": "rl", "than": 0.2}},
     ("Premise", "headroom"): {"acts": None, "above": None, "improves": None, "headroom": {"arm": "rl"}},
     ("Premise", "improves"): {"acts": None, "above": None, "headroom": None, "improves": {"arm": "rl", "against": "gold"}},

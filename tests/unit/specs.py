@@ -24,13 +24,18 @@ PUZZLES = {
     "bands": {"b": {2: 1.0}}, "shares": {"b": 1.0},
 }  # fmt: skip
 SKILLS = [
-    {**PROBLEMS, "task": task, "bands": {"b": {2: 1.0}}, "shares": {"b": 1.0}}
-    for task in (
-        {"name": "mano"},
-        {"name": "depo", "nodes": [5, 5]},
-        {"name": "word_counts"},
-        {"name": "word_counts", "counts": "frequent"},
-    )
+    {**PROBLEMS, "task": {"name": "brevo"}, "bands": {"b": {3: 1.0}}, "shares": {"b": 1.0}},
+    *(
+        {**PROBLEMS, "task": task, "bands": {"b": {2: 1.0}}, "shares": {"b": 1.0}}
+        for task in (
+            {"name": "mano"},
+            {"name": "depo", "nodes": [5, 5]},
+            {"name": "lano"},
+            {"name": "capo"},
+            {"name": "word_counts"},
+            {"name": "word_counts", "counts": "frequent"},
+        )
+    ),
 ]
 PACKAGED = [
     {**PROBLEMS, "task": task, "bands": {"b": {1: 1.0}}, "shares": {"b": 1.0}}

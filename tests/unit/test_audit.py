@@ -27,6 +27,11 @@ SOUND = (
     "self_search",
     "twenty_questions",
     "sql_questions",
+    "mano",
+    "depo",
+    "brevo",
+    "lano",
+    "capo",
 )
 FAULTY = ("op_dag", "op_dag_prose", "bios", "calculator")
 

@@ -17,7 +17,7 @@ from interplay.tasks.adapters import spec as adapters
 from interplay.tasks.facts.spec import Bios, Taxonomy
 from interplay.tasks.family import Environment, Family, Game, Generator, families_with, judge_family, open_question, task_family
 from interplay.tasks.op_dag.spec import OpDag, OpDagProse
-from interplay.tasks.spec import FAMILIES, Depo, Mano, OwnTask, Task, Verify, WordCounts
+from interplay.tasks.spec import FAMILIES, Brevo, Capo, Depo, Lano, Mano, OwnTask, Task, Verify, WordCounts
 from interplay.tasks.verdict import Row, first_error
 
 TASKS = {
@@ -27,6 +27,9 @@ TASKS = {
     "taxonomy": Taxonomy(),
     "mano": Mano(),
     "depo": Depo(),
+    "brevo": Brevo(),
+    "lano": Lano(depth=4),
+    "capo": Capo(people=40),
     "word_counts": WordCounts(),
     **environments.TASKS,
 }

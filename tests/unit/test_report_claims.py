@@ -193,6 +193,10 @@ def test_the_words_partition_all_cases(interval: list[float], at: float, form: s
         ),
         ({"test": {"at_least": 0.1}, "requires": [{"improves": {"arm": "rl", "against": "rl"}}]}, "is the arm itself"),
         ({"test": {"at_least": 0.1}, "requires": [{"headroom": {"arm": "rl", "value": "strct"}}]}, "strct"),
+        (
+            {"test": {"at_least": 0.1}, "requires": [{"improves": {"arm": "rl", "against": "base", "recorded": "rl"}}]},
+            "recorded takes a value, a key of the stage's record",
+        ),
     ],
 )
 def test_a_claim_without_one_threshold_or_with_a_premise_that_is_none_is_refused(claim: dict, message: str) -> None:
@@ -226,6 +230,27 @@ def test_a_claim_whose_premise_fails_is_not_tested_and_says_why(tmp_path: Path, 
     judged = with_premise(found, premise)
     assert judged.verdict == ("not tested" if failed else "supported")
     assert failed in judged.reason
+
+
+def test_a_premise_about_what_runs_record_fails_where_the_treatment_did_not_move_it(tmp_path: Path) -> None:
+    """Entropies of 0.2 and 0.1 nats at the end of RL, of three bases each; 0.09 to 0.11 nats apart."""
+    inputs, arms = {}, []
+    for seed, apart in enumerate((0.09, 0.10, 0.11)):
+        for arm, entropy in (("price", 0.1), ("bonus", 0.1 + apart)):
+            inputs |= {f"{arm}{seed}": study.write_record(tmp_path, f"{arm}{seed}", "rl", {}, {"entropy_last": entropy})}
+            inputs |= {f"e{arm}{seed}": study.write_evaluation(tmp_path, f"e{arm}{seed}", {4: BASE}, n=16)}
+            arms.append(study.arm(arm, seed, [f"base:pretrain:m{seed}", f"rl:rl:{arm}{seed}"], f"e{arm}{seed}"))
+    found = frame.read_results(study.spec(arms), inputs)
+
+    def judged(by: float, **other: str) -> contrast.JudgedClaim:
+        lever = {"arm": "bonus", "against": "price", "recorded": "rl", "value": "entropy_last", "by": by, **other}
+        test = {"difference": "strict_pass@1", "band": "edge", "arm": "bonus", "against": "price", "at_most": 0.5}
+        return contrast.judge_claim(found, Claim.model_validate({"says": "so", "requires": [{"improves": lever}], "test": test}))
+
+    assert judged(0.05).verdict == "supported"
+    assert judged(0.09).verdict == "not tested", "Student's interval of the three reaches from 0.075 to 0.125"
+    assert "entropy_last of bonus on rl minus price is 0.1" in judged(0.09).reason
+    assert "the record of rl bonus0 has no 'entropy_lst'; did you mean" in judged(0.05, value="entropy_lst").reason
 
 
 RATES = [10, 10, 11, 9, 12, 12]

@@ -28,6 +28,8 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:
 
 
 OWN_BASES = (
+    "conflicts/difficulty",
+    "conflicts/entropy",
     "interplay/length_depth",
     "interplay/sizes_nano",
     "loongrl/needle_map",

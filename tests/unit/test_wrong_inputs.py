@@ -328,6 +328,12 @@ PREMISES = {
     "more samples than there are": premise("'strict_pass@64'", "lower k", headroom={"arm": "base", "value": "strict_pass@64"}),
     "a prior of a process": premise("no answer prior", "answer_pass@1", above={"arm": "base", "than": "answer_prior"}),
     "a control without its rival": premise("improves.against", "missing", improves={"arm": "rl_edge"}),
+    "a control of a stage that is not there": premise(
+        "requires.0.recorded",
+        "'rl2'",
+        "'rl'",
+        improves={"arm": "rl_edge", "against": "base", "recorded": "rl2", "value": "entropy_last"},
+    ),
     "a premise of no kind": premise("'headrom'", "'headroom'", headrom={"arm": "base"}),
     "two premises in one": premise("one of acts", "several", acts="rl_edge", headroom={"arm": "base"}),
     "a published effect beside a bound": Wrong(

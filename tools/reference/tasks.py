@@ -13,7 +13,7 @@ from interplay.tasks import multihop
 from interplay.tasks.facts.spec import Bios, Taxonomy
 from interplay.tasks.family import task_family
 from interplay.tasks.op_dag import dag, spec
-from interplay.tasks.spec import Verify
+from interplay.tasks.spec import Brevo, Capo, Lano, Task, Verify
 from interplay.tasks.verdict import Row
 from tools.reference import lists
 
@@ -64,6 +64,8 @@ def page(root: Path) -> str:
         texts["prose"],
         texts["bios"],
         *(_example(Bios(level="iid"), 3, 2), texts["taxonomy"], _example(Taxonomy(), 3, 3)),
+        *(texts["skills"], _example(Brevo(), 0, 5), texts["lano"], _example(Lano(), 0, 3), texts["capo"], _example(Capo(), 0, 6)),
+        texts["bits"],
         texts["keychain"],
         _keychain(root),
         texts["qa"],
@@ -105,7 +107,7 @@ def _judged(shown: Graph, gold: str) -> Iterator[str]:
     yield "\n".join(rows)
 
 
-def _example(task: Bios | Taxonomy, index: int, op: int) -> str:
+def _example(task: Task, index: int, op: int) -> str:
     family = task_family(task)
     written = family.render(family.generate(task, 0, index, op), task)
     return f"```text\n{written.prompt.rstrip()}\n\n{written.solution}\n```"

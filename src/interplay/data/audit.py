@@ -57,11 +57,17 @@ class Elsewhere:
         why = (self.said.read().strip().splitlines() or ["it ended without a word"])[-1]
         raise model.UserError(f"audit: another process cannot generate the problems again: {why}")
 
-    def _start(self) -> "subprocess.Popen[str]":
+    def _start(self) -> subprocess.Popen[str]:
         code = "from interplay.data import audit; audit.answer_audits()"
         where = {"PYTHONHASHSEED": OTHER_SEED, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-        piped = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": self.said}
-        return subprocess.Popen([sys.executable, "-c", code], env=os.environ | where, text=True, **piped)
+        return subprocess.Popen(
+            [sys.executable, "-c", code],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.said,
+            env=os.environ | where,
+            text=True,
+        )
 
 
 ANSWER = "rows and steps: "

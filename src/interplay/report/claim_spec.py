@@ -161,6 +161,9 @@ class Improves(Model):
     """A band, or `op:N`; empty: that of the test."""
     value: str | None = None
     """Metric; null: that of the test."""
+    recorded: Annotated[str | None, Since(None)] = None
+    """In place of a band a stage of both paths: `value` is a key of the metrics in its record, such as entropy_last, and more is
+    better. That a treatment moved what it is to move."""
 
 
 class Premise(Model):
@@ -187,6 +190,11 @@ class Premise(Model):
         return self.headroom or self.above or self.improves
 
     @property
+    def recorded(self) -> str | None:
+        """The stage whose record has its value; None where it is about evaluations."""
+        return self.improves.recorded if self.improves else None
+
+    @property
     def arms(self) -> dict[str, str]:
         """Key -> arm that it names."""
         if self.of is None:
@@ -198,6 +206,10 @@ class Premise(Model):
         of = self.of
         if of is None:
             return ""
+        if isinstance(of, Improves) and of.arm == of.against:
+            return f"against = {of.arm!r} is the arm itself; name another arm"
+        if isinstance(of, Improves) and of.recorded is not None:
+            return "" if of.value and not of.band else "recorded takes a value, a key of the stage's record, and no band"
         if test.recorded is not None and not (of.band and of.value):
             return "give the band and the value, since the test has none"
         metric = of.value or test.metric
@@ -205,8 +217,6 @@ class Premise(Model):
         row = find_metric(metric)
         if isinstance(of, Above) and of.than == "answer_prior":
             return "" if row and row.baseline else f"{metric} has no answer prior; give a value that has, such as answer_pass@1"
-        if isinstance(of, Improves) and of.arm == of.against:
-            return f"against = {of.arm!r} is the arm itself; name another arm"
         if isinstance(of, Headroom) and of.low >= of.high:
             return f"low = {of.low:g} must be below high = {of.high:g}"
         numbers = {key: getattr(of, key) for key in ("low", "high", "than", "by") if hasattr(of, key)}

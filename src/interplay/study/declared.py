@@ -97,6 +97,8 @@ def _names_shown(context: ArmContext) -> Named:
     for keys, premise, _ in study.premises():
         if premise.of is not None and premise.of.band and not premise.of.band.startswith("op:"):
             yield place.key(*keys, "band"), premise.of.band, [*bands, *study.targets], what
+        if premise.recorded is not None:
+            yield place.key(*keys, "recorded"), premise.recorded, study.stages, "stage"
 
 
 def check_kind(context: ArmContext, name: Any, place: KeyPlace, kind: str = "evaluate") -> StudyStage:

@@ -238,6 +238,87 @@ class Depo(Model):
         return (1, 64)
 
 
+class Brevo(Model):
+    """Reasoning breadth: everything that a node of a directed acyclic graph depends on, in an order in which each node follows
+    what it depends on (Brevo of Physics of Language Models: Part 4.1). Difficulty `op` = nodes of the graph."""
+
+    name: Literal["brevo"] = "brevo"
+    nodes: Annotated[int, Field(ge=3, le=110)] = 50
+    """Most nodes of a graph: N there, where a graph has n with the weight 1 / (n + sqrt(N)) in training, and N in tests."""
+    labels: Literal["numbers", "words"] = "numbers"
+    """numbers: nodes are numbers from 1 to `nodes` (Brevo1); words: two to four of four letters, the last a capital (Brevo2)."""
+
+    def ops(self) -> facts.Range:
+        """Least and most nodes."""
+        return (3, self.nodes)
+
+
+class Lano(Model):
+    """Structures of language: the rest of a sentence of a context-free grammar whose symbols stand on levels, after a part of it
+    (Lano of Physics of Language Models: Part 4.1). Difficulty `op` = levels of rules below the start symbol; of `depth` it is the
+    root, of fewer the first symbol of its level."""
+
+    name: Literal["lano"] = "lano"
+    grammar: Natural = 1
+    """Key of the grammar, which is drawn as the released ones were. Some are so dense that a fixed text ends many sentences, 0
+    among them: `interplay audit` says so."""
+    depth: Annotated[int, Field(ge=2, le=8)] = 6
+    """Levels of rules; 6 in the released cfg3b to cfg3i, 7 in cfg3j and cfg3k."""
+    symbols: Annotated[int, Field(ge=2, le=26)] = 3
+    """Symbols of each level below the root, and letters of sentences."""
+    rules: Annotated[tuple[Annotated[int, Field(ge=2)], Annotated[int, Field(le=9)]], ORDERED] = (3, 4)
+    """Fewest and most rules of a symbol; (3, 4) in cfg3f and cfg3k, (3, 3) in cfg3g and cfg3j, (2, 2) in cfg3b."""
+    length: Annotated[tuple[Annotated[int, Field(ge=2)], Annotated[int, Field(le=4)]], ORDERED] = (2, 3)
+    """Fewest and most symbols that a rule writes."""
+    repeats: bool = True
+    """Whether a rule may write a symbol twice; false in cfg3b."""
+    given: Annotated[float, Field(ge=0.1, le=0.9)] = 0.5
+    """Share of the sentence that the prompt gives, rounded down, one letter at least."""
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        sizes = range(self.length[0], self.length[1] + 1)
+        known = sum(self.symbols**size if self.repeats else math.perm(self.symbols, size) for size in sizes)
+        if not self.repeats and self.length[1] > self.symbols:
+            raise ValueError(f"length = {list(self.length)}: without repeats at most {self.symbols} symbols; raise symbols")
+        if known < (needed := self.symbols * self.rules[1]):
+            raise ValueError(
+                f"rules = {list(self.rules)}: a level may need {needed} rules and {known} differ; raise length or symbols"
+            )
+        return self
+
+    def ops(self) -> facts.Range:
+        """Least and most levels."""
+        return (2, self.depth)
+
+
+class Capo(Model):
+    """Knowledge capacity: biographies that are learnt by heart (bioS, Capo of Physics of Language Models: Part 4.1). Difficulty
+    `op` = fields that are left to say, from the employer alone to all six after the name; 7: the name, too. Biographies are the
+    same in all splits: a set of n takes the first n, and all of them evenly where n is large enough."""
+
+    name: Literal["capo"] = "capo"
+    world: Natural = 0
+    """Key of the people."""
+    people: Annotated[int, Field(ge=2, le=1_000_000)] = 1000
+    """People, each with a name of its own: N there, 50,000 to 2,000,000."""
+    names: tuple[Count, Count, Count] = (400, 400, 1000)
+    """First, middle and last names."""
+    values: tuple[Count, Count, Count, Count, Count, Count, Count] = (12, 28, 200, 200, 300, 100, 263)
+    """Months, days and years of birth, cities, universities, majors and employers. A pronoun is one of two; the city of work is a
+    function of the employer, one of half as many."""
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        if math.prod(self.names) < 2 * self.people:
+            raise ValueError(f"people = {self.people}: there are {math.prod(self.names)} names; raise names or take fewer people")
+        return self
+
+    def ops(self) -> facts.Range:
+        """Least and most fields."""
+        return (1, 7)
+
+
 class WordCounts(Model):
     """The words that occur most often in a list (common and frequent words of RULER, arXiv:2404.06654). Difficulty `op` = words
     that are asked for: 10 and 3 there."""
@@ -281,7 +362,7 @@ class WordCounts(Model):
         return (1, max(1, sum(1 for _ in itertools.takewhile(lambda pair: pair[0] > pair[1], itertools.pairwise(counts[1:])))))
 
 
-Skill = Mano | Depo | WordCounts
+Skill = Mano | Depo | Brevo | Lano | Capo | WordCounts
 
 
 # All families.
@@ -317,6 +398,9 @@ FAMILIES = {
     "kuhn": "interplay.tasks.environments.games:KUHN",
     "mano": "interplay.tasks.skills:MANO",
     "depo": "interplay.tasks.skills:DEPO",
+    "brevo": "interplay.tasks.skills:BREVO",
+    "lano": "interplay.tasks.skills:LANO",
+    "capo": "interplay.tasks.skills:CAPO",
     "word_counts": "interplay.tasks.skills:WORD_COUNTS",
     "sql_questions": "interplay.tasks.environments.sql_questions:SQL_QUESTIONS",
     "with_tools": "interplay.tasks.environments.given_tools:WITH_TOOLS",

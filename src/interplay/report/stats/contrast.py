@@ -13,7 +13,7 @@ import numpy as np
 from interplay.report import claim_spec
 from interplay.report.claim_spec import EQUIVALENT, NO_INFORMATION, Claim, Premise, Test
 from interplay.report.figure_spec import readable
-from interplay.report.metric_spec import better_word, lower_is_better, measure_of
+from interplay.report.metric_spec import better_word, logged_measure, lower_is_better, measure_of
 from interplay.report.spec import Contender, Contrast, Lineup
 from interplay.report.stats import budget, estimate, frame, notes
 from interplay.report.stats.estimate import Estimate, difference, estimate_json, p_value, recorded_estimate, value
@@ -383,9 +383,12 @@ def _unmet(results: frame.Results, test: Test, premise: Premise) -> str:
         return _idle(results, str(premise.acts))
     metric, band = of.value or test.metric, of.band or test.band
     against = of.against if isinstance(of, claim_spec.Improves) else None
-    found = difference(results, of.arm, against, band, metric) if against else value(results, of.arm, band, metric)
-    measure = measure_of(metric)
-    what = f"{metric} of {of.arm} on {band}" + (f" minus {against}" if against else "")
+    if premise.recorded:
+        found, measure = recorded_estimate(results, premise.recorded, metric, of.arm, against), logged_measure(metric)
+    else:
+        found = difference(results, of.arm, against, band, metric) if against else value(results, of.arm, band, metric)
+        measure = measure_of(metric)
+    what = f"{metric} of {of.arm} on {premise.recorded or band}" + (f" minus {against}" if against else "")
     if found.missing:
         return f"{what} is missing: {'; '.join(found.missing)}"
     said = f"{what} is {measure.shown(found.value)} [{measure.shown(found.low)}, {measure.shown(found.high)}]"
@@ -393,7 +396,7 @@ def _unmet(results: frame.Results, test: Test, premise: Premise) -> str:
         room = f"no headroom: {said}, and {measure.shown(of.low)} to {measure.shown(of.high)} is required"
         return "" if of.low <= found.value <= of.high else room
     if isinstance(of, claim_spec.Improves):
-        least = -found.high if lower_is_better(metric) else found.low
+        least = -found.high if not premise.recorded and lower_is_better(metric) else found.low
         return "" if least >= of.by else f"the positive control fails: {said}, and {measure.shown(of.by)} is required"
     level = baseline_score(results, band, metric) if of.than == "answer_prior" else of.than
     named = f"the answer prior, {measure.shown(level)}" if of.than == "answer_prior" else measure.shown(level)
