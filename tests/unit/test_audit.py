@@ -13,7 +13,7 @@ from interplay.data.audit import audit_rows, audit_task
 from interplay.data.sets import judge_completion
 from interplay.data.spec import ProblemsSpec
 from interplay.tasks import audit
-from interplay.tasks.spec import FAMILIES, OwnTask, TaskKey, Verify
+from interplay.tasks.spec import FAMILIES, Lano, OwnTask, TaskKey, Verify
 from interplay.tasks.verdict import Row, Verdict
 
 judge_row = partial(judge_completion, Verify())
@@ -30,7 +30,6 @@ SOUND = (
     "mano",
     "depo",
     "brevo",
-    "lano",
     "capo",
 )
 FAULTY = ("op_dag", "op_dag_prose", "bios", "calculator")
@@ -53,6 +52,12 @@ def failed(rows: list[Row], judge: audit.Judge) -> list[str]:
 @pytest.mark.parametrize("name", SOUND)
 def test_a_sound_verifier_raises_no_alarm(name: str) -> None:
     assert failed(rows_of(name), judge_row) == []
+
+
+@pytest.mark.parametrize(("levels", "found"), [(2, ["constant", "wrong"]), (4, [])])
+def test_that_a_fixed_text_ends_many_sentences_of_few_levels_is_found(levels: int, found: list[str]) -> None:
+    spec = ProblemsSpec(task=Lano(), bands={"all": {levels: 1.0}}, shares={"all": 1.0}, size=24, split="train")
+    assert failed(problems.first_rows(spec, execution.Run(), 24), judge_row) == found
 
 
 @pytest.mark.parametrize("name", ["tic_tac_toe", "kuhn"])

@@ -13,6 +13,7 @@ from test_intervention import GOLD, PROBLEM
 from interplay.rl.advantage_spec import SpanAdvantage
 from interplay.rl.advantages import advantages
 from interplay.rl.batch import WHOLE, Span
+from interplay.rl.records import rank_steps
 from interplay.rl.reward_spec import StepsReward
 from interplay.rl.rewards import score_completions
 from interplay.rl.spec import RLSpec
@@ -68,6 +69,28 @@ def test_a_token_earns_the_rewards_of_the_steps_that_end_behind_it_by_hand() -> 
     found = advantages(spec, batch, now_of())
     expected = [[good + 2 * bad] * 2 + [2 * bad] * 2 + [bad], [3 * good] * 2 + [2 * good] * 2 + [good]]
     torch.testing.assert_close(found, torch.tensor(expected), rtol=1e-3, atol=1e-3)
+
+
+def test_credit_is_the_share_of_pairs_in_which_a_right_step_is_above_the_first_wrong_one_by_hand() -> None:
+    texts = [GOLD, "cb*2,bd+a,d3,a1|a1,d3,b3+1=5,c5*2=10#10", "cb*2,bd+a,d3,a1|a1,d4,b4+1=5,c5*2=10#10", GOLD.replace("#8", "#9")]
+    lengths, width = [len(text) + 1 for text in texts], len(max(texts, key=len)) + 1
+    batch = batch_of([1, 0, 0, 0], [0] * 4, lengths, completions=texts)
+    now = now_of(rows=[ROW], offsets=lambda tokens, text: list(range(len(text) + 1)))
+
+    def auc(*rows: list[float]) -> dict[str, float]:
+        return rank_steps(batch, torch.tensor([row + [0.0] * (width - len(row)) for row in rows]), now)
+
+    # Step 6, b, is wrong in row 1 and right in rows 0 and 3; step 5, d, is wrong in row 2 and right in the other three.
+    whole = [[value] * width for value in (1.5, -0.5, -0.5, -0.5)]
+    assert auc(*whole) == {"credit/auc": (1 + 1 / 2 + 1 + 1 / 2 + 1 / 2) / 5, "credit/pairs": 5}
+    blamed = [row[:] for row in whole]
+    blamed[1][texts[1].index("b3+1")] = -3.0  # one token of the step is enough
+    assert auc(*blamed)["credit/auc"] == (1 + 1 + 1 + 1 / 2 + 1 / 2) / 5
+    later = [row[:] for row in whole]
+    later[1][texts[1].index("c5")] = 9.0  # behind the first wrong step nothing is compared
+    assert auc(*later) == auc(*whole)
+    alone = replace(batch, groups=torch.arange(4), ids=torch.zeros(4, dtype=torch.int64))
+    assert rank_steps(alone, torch.ones(4, width), now) == {"credit/auc": 0.5, "credit/pairs": 0}
 
 
 @pytest.mark.parametrize(("seam", "name"), [("prompting", "prefix"), ("continuation", "tree"), ("continuation", "windows")])

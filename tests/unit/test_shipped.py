@@ -28,6 +28,8 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:
 
 
 OWN_BASES = (
+    "conflicts/credit",
+    "conflicts/cures",
     "conflicts/difficulty",
     "conflicts/entropy",
     "interplay/length_depth",

@@ -97,6 +97,7 @@ GRPO: Mapping[str, tuple[Any, ...]] = MappingProxyType(
     {
         **TRL,
         "references": (None,),
+        "judge_credit": (False,),
         "method.allocation.name": ("fixed",),
         "method.prompting.name": ("plain",),
         "method.continuation.name": ("none",),
@@ -180,6 +181,7 @@ VERL: Mapping[str, tuple[Any, ...]] = MappingProxyType(
         "engine": ("vllm",),
         "references": (None,),
         "keep_tokens": (False,),
+        "judge_credit": (False,),
         "optimizer.name": ("adamw",),
         "method.allocation.name": ("fixed",),
         "method.prompting.name": ("plain",),

@@ -345,6 +345,7 @@ def stepped(
     with timed(seconds, "update", world.clock):
         batch, advantage, values = valued(world, batch, now)
         values |= turn_credit.credit_metrics(batch, advantage)
+        values |= records.rank_steps(batch, advantage, now) if spec.judge_credit else {}
         update_baselines(spec.method.advantage, batch, now)
         draw.update_decoding(spec.method.decoding, batch, now)
         batch, advantage, bears = edits.edits_after_advantage(batch, advantage, bearing(spec.method.loss, batch), now)

@@ -1,6 +1,7 @@
 """What a run records in addition to the model: step metrics, a sample of its rollouts, the success history of each prompt."""
 
 import json
+import math
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -15,7 +16,8 @@ from interplay.data import trajectory
 from interplay.data.sets import Pool
 from interplay.data.trajectory import Segment
 from interplay.kernels import exact
-from interplay.rl.batch import Batch, take
+from interplay.rl import rewards
+from interplay.rl.batch import Batch, StepContext, take
 from interplay.rl.spec import RLSpec
 
 # What every RL run logs with any method.
@@ -81,10 +83,35 @@ def drawn_shares(drawn: Batch, pool: Pool) -> dict[str, float]:
     return {**each, "drawn_op": sum(row.op for row in rows) / len(rows)}
 
 
+def rank_steps(batch: Batch, advantage: torch.Tensor, now: StepContext) -> dict[str, float]:
+    """How well the advantages (N,T) of a step tell right steps from wrong ones: `credit/auc`, over all pairs of a completion's
+    first wrong step w and a right step j of the same number in another completion of its group, the mean of 1[A_j > A_w] +
+    1[A_j = A_w] / 2, A the mean over a step's tokens, and 1/2 where there is no pair; `credit/pairs`, their number.
+
+    Where a strictly right process is paid, the state behind a wrong step is worth 0, so that the advantage of w is -V of the
+    state before it, the least that a step there has. Later steps of such a completion are worth 0 and enter no pair. Steps of
+    one number are compared, since an advantage that merely falls along a completion would else rank them. GRPO's, one for a
+    completion, has (1 + the share of pairs in which the completion of j is right) / 2: what the outcome alone tells."""
+    places: dict[tuple[int, int], tuple[list[float], list[float]]] = {}
+    for i in batch.sampled_now().nonzero()[:, 0].tolist():
+        steps = rewards.judged_steps(now.rows[int(batch.ids[i])], batch.completions[i]) or []
+        starts = now.offsets(batch.tokens[i, : int(batch.lengths[i])].tolist(), batch.completions[i])
+        for step in steps:
+            inside = [float(advantage[i, t]) for t, start in enumerate(starts) if step.start <= start < step.end]
+            wrong_right = places.setdefault((int(batch.groups[i]), step.position), ([], []))
+            wrong_right[int(step.value)].append(math.fsum(inside) / max(len(inside), 1))
+            if not step.value:
+                break
+    pairs = [(good, bad) for wrong, right in places.values() for good in right for bad in wrong]
+    wins = sum((good > bad) + (good == bad) / 2 for good, bad in pairs)
+    return {"credit/auc": wins / len(pairs) if pairs else 0.5, "credit/pairs": float(len(pairs))}
+
+
 def summarise_run(lines: list[dict[str, Any]]) -> dict[str, Any]:
     """The record's metrics from the lines of metrics.jsonl: totals over the run, and means over its first and its last tenth."""
     totals = total_values(lines, ("optimizer_steps", "completions", "prompt_tokens", "completion_tokens"))
-    names = ("reward", "strict", "answer", "frac_all_pass", "frac_all_fail", "effective_ratio", "entropy", "length", "truncated")
+    names = ["reward", "strict", "answer", "frac_all_pass", "frac_all_fail", "effective_ratio", "entropy", "length", "truncated"]
+    names += [name for name in ("credit/auc", "credit/pairs") if name in lines[0]]
     return {"steps": len(lines), **totals, **mean_of_ends(lines, names)}
 
 

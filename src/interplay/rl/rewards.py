@@ -141,15 +141,23 @@ def steps(spec: specs.StepsReward, problems: Sequence[Row], completions: Sequenc
 
 
 def _spans(row: Row, completion: str, verdict: Verdict) -> list[Span]:
-    if row.family != "op_dag" or row.mode != "forward":
+    made = judged_steps(row, completion)
+    if made is None:
         return [Span(0, WHOLE, 0, float(verdict.answer))]
+    return [*made, Span(made[-1].end if made else 0, WHOLE, len(made), float(verdict.answer))]
+
+
+def judged_steps(row: Row, completion: str) -> list[Span] | None:
+    """The steps before the answer, in characters, each worth 1 before the first wrong one and 0 from there on; None where no
+    program judges them."""
+    if row.family != "op_dag" or row.mode != "forward":
+        return None
     wrong = terse_variants.first_wrong(dag.loads(row.graph), completion, terse.SECTION in row.solution)
     right_until = len(completion) if wrong is None else wrong[0]
     starts = [start for start, _ in terse_variants.repair_steps(completion)]
     mark = completion.find(terse.ANSWER)
     ends = [*starts[1:], mark if mark >= 0 else len(completion)] if starts else []
-    made = [Span(start, end, j, float(start < right_until)) for j, (start, end) in enumerate(zip(starts, ends, strict=True))]
-    return [*made, Span(ends[-1] if ends else 0, WHOLE, len(made), float(verdict.answer))]
+    return [Span(start, end, j, float(start < right_until)) for j, (start, end) in enumerate(zip(starts, ends, strict=True))]
 
 
 # One reward per subproblem (SCRL, arXiv:2605.22074).
