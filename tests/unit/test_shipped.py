@@ -53,7 +53,7 @@ OWN_BASES = (
             "tool_use",
         )
     ),
-    *(f"methods/{name}" for name in ("tools", "turn_branches", "turn_credit", "turns", "zoo_tools")),
+    *(f"methods/{name}" for name in ("skills", "tools", "turn_branches", "turn_credit", "turns", "zoo_tools")),
     *(f"methods/turn_fight{world}" for world in ("", "_grid", "_search")),
     *(f"numerics/{name}" for name in ("exact", "exact_bases", "exact_factorial")),
     "taxonomy/recall",
