@@ -114,6 +114,13 @@ def test_contenders_are_better_worse_equivalent_or_without_information(tmp_path:
     assert verdicts(results(tmp_path / "3", ARMS, margin=0.05, one_base=True)) == here
 
 
+def test_what_here_means_is_said_where_a_verdict_has_that_word_alone(tmp_path: Path) -> None:
+    for one_base in (False, True):
+        found = results(tmp_path / str(one_base), ARMS, margin=0.05, one_base=one_base)
+        notes = text.contrast_notes(contrast.compare_arms(found, "fight"))
+        assert any("Here: fewer than three bases" in note for note in notes) == one_base
+
+
 def test_what_holms_method_cannot_decide_with_three_bases_a_fight_can(tmp_path: Path) -> None:
     three = {name: bases[:3] for name, bases in ARMS.items()} | {f"x{i}": [7 + i % 2, 8 + i % 3, 8] for i in range(8)}
     three |= {"good": [10, 12, 12]}

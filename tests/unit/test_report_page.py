@@ -15,7 +15,7 @@ from interplay.report.draw import figures, style
 from interplay.report.figure_spec import Figure
 from interplay.report.spec import ReportSpec, Table
 from interplay.report.stats import frame, provenance
-from interplay.report.write import page
+from interplay.report.write import page, tables
 
 METRICS = {"completions": 96, "completion_tokens": 960, "prompt_tokens": 400}
 QUESTION = "Is 1 < 2 & <script>alert(1)</script>?"
@@ -260,3 +260,15 @@ def test_a_table_of_two_kinds_of_machine_says_so_and_each_number_its_own(tmp_pat
     (line,) = provenance.mixed_machines(["r0", "r1", "r2"], behind)
     assert line == "Mixed: made on 2 kinds of machine, to which differences may be due: Xeon: 1 rl; EPYC: 1 rl."
     assert list(provenance.made_with(["r0"], behind)) == [("Xeon", "int8, fast")]
+
+
+@pytest.mark.parametrize(("arms", "folded"), [(10, False), (11, True)])
+def test_a_table_with_the_differences_of_many_arms_is_folded(arms: int, folded: bool, tmp_path: Path) -> None:
+    inputs = {name: study.write_evaluation(tmp_path, name, {4: [1]}) for name in ["b", *map(str, range(arms))]}
+    rows = [study.arm("base", 0, ["base:pretrain:m"], "b")]
+    rows += [study.arm(f"a{i}", 0, ["base:pretrain:m", f"rl:rl:r{i}"], str(i), control="base") for i in range(arms)]
+    found = frame.read_results(study.spec(rows), inputs)
+    asked, behind = Table(columns=["edge"], cells=["strict_pass@1"]), provenance.of_inputs(found.spec, inputs)
+    differences, values = tables.difference_grid(found, asked), tables.value_grid(found, asked)
+    assert page.present_table("main", differences, "Main", behind)["folded"] == folded
+    assert not page.present_table("main", values, "Main", behind)["folded"]

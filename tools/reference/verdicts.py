@@ -28,8 +28,8 @@ LOOKS = {
 """Verdict -> fill and outline of its mark, in the order of the marks in a row."""
 LEGEND = {
     "supported, reproduced, same sign or equivalent": (words.SUPPORTED, words.REPRODUCED, words.SAME_SIGN, words.EQUIVALENT),
-    "indicated: so on one base": (words.INDICATED,),
-    "indicated against: not so on one base": (words.INDICATED_AGAINST,),
+    "indicated: so, on one base or two": (words.INDICATED,),
+    "indicated against: not so, on one base or two": (words.INDICATED_AGAINST,),
     "refuted or contradicted": (words.REFUTED, words.CONTRADICTED),
     "no information, not tested or not judged": (words.NO_INFORMATION, words.NOT_TESTED, words.NOT_JUDGED),
     "withdrawn, with a reason": (WITHDRAWN_VERDICT,),

@@ -29,6 +29,8 @@ TEMPLATES = Path(__file__).parent.parent / "templates"
 MATCHES = {"matched": "yes", "not matched": "no", "not judged": "none"}
 ACROSS, ACROSS_PHONE = 8, 3
 """Boxes side by side in the picture of the plan."""
+MOST_DIFFERENCES = 10
+"""Arms whose differences are shown at once; a table of more is folded, since it is pages long."""
 
 
 class Gap(NamedTuple):
@@ -338,8 +340,12 @@ def present_table(name: str, grid: tables.Grid, title: str, behind: provenance.P
     unit, *others = text.grid_notes(grid)
     said = [unit.replace(" and under it the value at each seed", ""), *(note for note in others if not note.startswith("MDE"))]
     said += provenance.mixed_machines({digest for cell in grid.cells.values() for digest in cell.estimate.digests}, behind)
-    wide = len(grid.columns) > tables.WIDEST // 2
-    return {"name": name, "title": title, "caption": grid.caption, "blocks": shown, "notes": said, "wide": wide}
+    folded = len(grid.columns) > tables.WIDEST // 2 or _many_differences(grid)
+    return {"name": name, "title": title, "caption": grid.caption, "blocks": shown, "notes": said, "folded": folded}
+
+
+def _many_differences(grid: tables.Grid) -> bool:
+    return len({cell.arm for cell in grid.cells.values() if cell.against}) > MOST_DIFFERENCES
 
 
 def present_contrast(name: str, made: contrast.Comparison) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import pandas as pd
 from interplay.core import model
 from interplay.report import metric_spec as metrics
 from interplay.report.spec import Figure
-from interplay.report.stats.contrast import COMPARED, Comparison, ComparisonBlock, ComparisonRow
+from interplay.report.stats.contrast import COMPARED, HERE, Comparison, ComparisonBlock, ComparisonRow
 from interplay.report.stats.estimate import Estimate
 from interplay.report.write.tables import MARKS, PARTLY, UNTRAINED, Cell, Grid, column_label, grid_blocks
 
@@ -316,9 +316,10 @@ def contrast_notes(made: Comparison) -> list[str]:
     points = " in points" if all(metrics.measure_of(name) is metrics.SHARE for name in used) else ""
     points += "".join(f", of {metrics.metric_heading(name)} less is better" for name in used if metrics.lower_is_better(name))
     of_base = f"; {FOR_BASE}: for this base alone" if any(for_base(row.gap) for row in rows) else ""
+    here = " Here: fewer than three bases." if any(row.verdict.endswith(HERE) for row in rows) else ""
     said = [
         f"{_units(used)}; differences to {against}{points}, with the {level} interval in brackets and the value at each seed.",
-        *(_fight_rules(made, of_base) if made.fight else _floor_rules(made, of_base)),
+        *(_fight_rules(made, of_base, here) if made.fight else _floor_rules(made, of_base, here)),
     ]
     if tune is not None:
         tries, pilot = len(made.lineup.contenders[0].tries), ", ".join(map(str, tune.bases))
@@ -333,23 +334,23 @@ def contrast_notes(made: Comparison) -> list[str]:
     return said + [f"Missing: {reason}." for reason in gaps]
 
 
-def _floor_rules(made: Comparison, of_base: str) -> list[str]:
+def _floor_rules(made: Comparison, of_base: str, here: str) -> list[str]:
     holm = made.contrast.correction == "holm"
     adjusted = f". Adjusted by Holm's method for all {made.tests} comparisons of this table" if holm else ""
     return [
         f"Better or worse: p{', adjusted,' if holm else ''} is below 0.05 and the difference is larger than the noise floor. All "
-        "else is no information: these runs show no difference, which does not make the two equal. Here: fewer than three bases.",
+        f"else is no information: these runs show no difference, which does not make the two equal.{here}",
         f"p: the t test of the interval, paired by seed and prompt{of_base}{adjusted}.",
     ]
 
 
-def _fight_rules(made: Comparison, of_base: str) -> list[str]:
+def _fight_rules(made: Comparison, of_base: str, here: str) -> list[str]:
     margin = "" if made.contrast.margin is None else f"Equivalent: it lies within ±{100 * made.contrast.margin:g} points. "
     return [
         f"One outcome, {model.plural(made.tests, 'contender')}. The intervals hold together: a mixed model on the same "
         "bases and prompts, with one variance for all arms (an arm that varies more from base to base than the others keeps its "
         f"own), and the quantiles of Dunnett (1955){of_base}.",
-        f"{margin}Better or worse: it leaves out 0. All else is no information. Here: fewer than three bases.",
+        f"{margin}Better or worse: it leaves out 0. All else is no information.{here}",
         "p: the t test of the same model, and adjusted for all contenders.",
     ]
 
