@@ -4,7 +4,7 @@
     OMP_NUM_THREADS=1 hub/bin/python bench/verifiers_turns.py [--samples 8]
 
 verifiers plays an episode by a program of its own (harness `null`, runtime `subprocess`), which asks an OpenAI-compatible
-endpoint by way of its proxy. The endpoint is here: it answers whatever waits in one batch of the native engine, in a process of
+endpoint by way of its proxy. The endpoint is here: it answers all that wait in one batch of the native engine, in a process of
 its own. An episode of the project calls the engine itself. CPU seconds are those of the loop, with its programs, and of the
 endpoint."""
 

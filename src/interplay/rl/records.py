@@ -84,14 +84,14 @@ def drawn_shares(drawn: Batch, pool: Pool) -> dict[str, float]:
 
 
 def rank_steps(batch: Batch, advantage: torch.Tensor, now: StepContext) -> dict[str, float]:
-    """How well the advantages (N,T) of a step tell right steps from wrong ones: `credit/auc`, over all pairs of a completion's
+    """How well the advantages (N,T) of a step separate right steps from wrong ones: `credit/auc`, over all pairs of a completion's
     first wrong step w and a right step j of the same number in another completion of its group, the mean of 1[A_j > A_w] +
     1[A_j = A_w] / 2, A the mean over a step's tokens, and 1/2 where there is no pair; `credit/pairs`, their number.
 
     Where a strictly right process is paid, the state behind a wrong step is worth 0, so that the advantage of w is -V of the
     state before it, the least that a step there has. Later steps of such a completion are worth 0 and enter no pair. Steps of
     one number are compared, since an advantage that merely falls along a completion would else rank them. GRPO's, one for a
-    completion, has (1 + the share of pairs in which the completion of j is right) / 2: what the outcome alone tells."""
+    completion, has (1 + the share of pairs in which the completion of j is right) / 2: what the outcome alone gives."""
     places: dict[tuple[int, int], tuple[list[float], list[float]]] = {}
     for i in batch.sampled_now().nonzero()[:, 0].tolist():
         steps = rewards.judged_steps(now.rows[int(batch.ids[i])], batch.completions[i]) or []

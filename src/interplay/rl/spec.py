@@ -180,7 +180,7 @@ class RLSpec(TrainedSpec, ExactSpec, TunedSpec):
     keep_tokens: Annotated[bool, Since(False)] = False
     """Also keep their tokens and log-probabilities, and the tokens of the prompt, as segments: about 8 bytes a token."""
     judge_credit: Annotated[bool, Since(False)] = False
-    """Also log how well advantages tell right steps from the first wrong one (credit/auc), of op_dag's forward problems."""
+    """Also log how well advantages separate right steps from the first wrong one (credit/auc), of op_dag's forward problems."""
     seed: Natural = 0
     """Order of prompts and noise of sampling."""
 

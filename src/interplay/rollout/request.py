@@ -72,7 +72,7 @@ def heated_logits(logprobs: torch.Tensor, heat: Heat) -> torch.Tensor:
 # sample depends on what is kept, and what is kept may be dropped at any time: by the limit of memory, by a kill, or because the
 # next context is another. A context reuses what it has in common with the last one from the first token on, by comparison of the
 # tokens themselves. The sums of PyTorch's products depend on the rows of a pass, so there (float32, bfloat16) nothing is kept:
-# last bits would tell what was.
+# last bits would report what was.
 
 
 class Kept:
@@ -113,7 +113,7 @@ class Room:
         self.alive = WeakSet[Kept]()
 
     def count(self, requests: Iterable["Request"]) -> None:
-        """What is left of it beside what is kept of these and of earlier requests."""
+        """What is left of it next to what is kept of these and of earlier requests."""
         self.alive.update(one for request in requests for one in request.kept)
         self.left = self.limit - sum({id(piece): piece.nbytes for one in self.alive for piece in one.pieces}.values())
 

@@ -177,8 +177,8 @@ def check_judges(stage: plan.Stage, stages: Stages, place: KeyPlace) -> None:
         ref = stage.deps.get(one.arm, "")
         if not (most := _context_of(ref, stages)):
             continue
-        alike = own and own == _tokenizer_of(ref, stages)
-        read = stage.spec.max_completion_length if alike else 0
+        equal = own and own == _tokenizer_of(ref, stages)
+        read = stage.spec.max_completion_length if equal else 0
         if read + one.max_tokens > most:
             asked = f"an answer of max_tokens = {one.max_tokens} to a completion of max_completion_length = {read}"
             asked = asked if read else asked.partition(" to ")[0]

@@ -6,7 +6,7 @@ Capo-bioS-bioR/Capo-bioS-bioR.py lines 95-432; one is of RULER (below).
 As there: how expressions, words, cycles, hops, graphs, orders, grammars and sentences are drawn, and how many values the fields
 of a biography have. Other than there: one question per problem (Depo asks up to ten of a cycle), sizes of a chosen op where
 training there mixes all (a band of ops does), no second tokens of the same meaning, and streams keyed by the problem; what else
-differs stands by each."""
+differs is said at each."""
 
 import math
 import re
@@ -167,7 +167,7 @@ DEPO = Generator(
 
 
 # Brevo: what a node of a graph depends on, and then the node, each after what it depends on. A pair is a node and one that
-# depends on it: to `3 7|12 7|7 5|12 2?5=`, `12 3 7 5` is right, and `3 12 7 5`, too. Other than there: nodes are set apart by
+# depends on it: to `3 7|12 7|7 5|12 2?5=`, `12 3 7 5` is right, and `3 12 7 5`, too. Other than there: nodes are separated by
 # blanks, and an answer that says a node twice is wrong, which the released check lets pass.
 
 
@@ -408,9 +408,9 @@ def generate_capo(task: Capo, seed: int, index: int, op: int) -> Asked:
     city, university, major = (_numbered(letter, [count], draw) for letter, count in zip("cuj", counts[3:], strict=True))
     pronoun, employer, places = "hs"[draw() % 2], draw() % employers, max(1, employers // 2)
     work = _one_of("w", stream_key("capo", "work", task.world, employer) % places, places)
-    told = [born, pronoun + city, university, major, work]
+    reported = [born, pronoun + city, university, major, work]
     name = names_of(task.world, task.people, task.names)[person]
-    parts = ["@", f"{name}=", *(f"{part};" for part in told), f"{_one_of('e', employer, employers)}."]
+    parts = ["@", f"{name}=", *(f"{part};" for part in reported), f"{_one_of('e', employer, employers)}."]
     return Asked("capo", "".join(parts[:-op]), "".join(parts[-op:]))
 
 

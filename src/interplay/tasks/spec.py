@@ -254,7 +254,7 @@ class Brevo(Model):
 
 
 class Lano(Model):
-    """Structures of language: the rest of a sentence of a context-free grammar whose symbols stand on levels, after a part of it
+    """Structures of language: the rest of a sentence of a context-free grammar whose symbols are on levels, after a part of it
     (Lano of Physics of Language Models: Part 4.1). Difficulty `op` = levels of rules below the start symbol; of `depth` it is the
     root, of fewer the first symbol of its level."""
 
