@@ -23,7 +23,7 @@ from interplay.rl.spec import RLSpec, TeachSpec
 from interplay.rollout.engine import engine
 from interplay.rollout.vllm import engines
 from interplay.run.graph import check_external
-from interplay.study.check import check_beside, check_engine, check_judges, check_stage
+from interplay.study.check import check_companions, check_engine, check_judges, check_stage
 from interplay.study.plan import Stage
 from interplay.train.spec import PretrainSpec, UnlearnSpec
 
@@ -137,7 +137,7 @@ def test_rl_is_refused_models_of_another_tokenizer_and_pairs_next_to_its_policy(
     for beside, says in ((base, None), (other, "another tokenizer than the policy"), (pair, "with a single model")):
         stage = Stage.make("rl", spec, {"init": base.digest, role: beside.digest}, Run(), "rl")
         with pytest.raises(UserError, match=rf"^s\.yaml: stages\.rl\.{KEYS[role]}: .*{says}") if says else nullcontext():
-            check_beside(stage, known, place)
+            check_companions(stage, known, place)
 
 
 @pytest.mark.parametrize(("alike", "most"), [(True, 96), (False, 64)])

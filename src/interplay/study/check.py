@@ -31,7 +31,7 @@ def check_stage(stage: plan.Stage, stages: Stages, place: KeyPlace) -> None:
     _check_devices(stage, place)
     _check_before(stage, stages, place)
     check_engine(stage, stages, place)
-    check_beside(stage, stages, place)
+    check_companions(stage, stages, place)
     check_judges(stage, stages, place)
     _check_episode(stage, stages, place)
     if isinstance(stage.spec, TrainSpec):
@@ -136,12 +136,12 @@ def _check_sampled(stage: plan.Stage, role: str, stages: Stages, place: KeyPlace
         raise place.key("engine").error(f"{why}; write native", engine)
 
 
-def check_beside(stage: plan.Stage, stages: Stages, place: KeyPlace) -> None:
+def check_companions(stage: plan.Stage, stages: Stages, place: KeyPlace) -> None:
     """Models that a stage reads next to the policy have its tokenizer, but for those that judge, which read text; of a model and
     an assistant RL and log-probabilities know nothing. Of models that were made elsewhere nothing is known. Raises UserError."""
     if not isinstance(stage.spec, RLSpec | EvaluateSpec):
         return
-    keys = BESIDE_RL if isinstance(stage.spec, RLSpec) else BESIDE_EVALUATION
+    keys = COMPANIONS_RL if isinstance(stage.spec, RLSpec) else COMPANIONS_EVALUATION
     judges = {one.arm for one in stage.spec.judges()}
     own = _tokenizer_of(stage.deps.get("model", stage.deps.get("init", "")), stages)
     for role, ref in stage.deps.items():
@@ -156,8 +156,8 @@ def check_beside(stage: plan.Stage, stages: Stages, place: KeyPlace) -> None:
             raise place.key(*at).error("a model has another tokenizer than the policy; name an arm with the same one")
 
 
-BESIDE_RL = {"reward": ("reward",), "reference": ("references",), "seat": ("method", "episode", "seats")}
-BESIDE_EVALUATION = {
+COMPANIONS_RL = {"reward": ("reward",), "reference": ("references",), "seat": ("method", "episode", "seats")}
+COMPANIONS_EVALUATION = {
     "reward": ("by_reward", "model"),
     "reference": ("by_reward", "reference"),
     "compared": ("probe", "against"),
