@@ -84,7 +84,7 @@ def drawn_shares(drawn: Batch, pool: Pool) -> dict[str, float]:
 
 
 def rank_steps(batch: Batch, advantage: torch.Tensor, now: StepContext) -> dict[str, float]:
-    """How well the advantages (N,T) of a step separate right steps from wrong ones: `credit/auc`, over all pairs of a completion's
+    """How well the advantages (N,T) of a step separate right steps from wrong ones: `credit/auc`, over pairs of a completion's
     first wrong step w and a right step j of the same number in another completion of its group, the mean of 1[A_j > A_w] +
     1[A_j = A_w] / 2, A the mean over a step's tokens, and 1/2 where there is no pair; `credit/pairs`, their number.
 
