@@ -34,7 +34,6 @@ def test_peers_beyond_the_fastest_keep_the_figure_of_the_first_round(monkeypatch
     import gemm
 
     clock, calls = [0.0], []
-    monkeypatch.setattr(gemm.time, "process_time", lambda: clock[0])
 
     def contestant(name: str, seconds: list[float]):
         def once() -> float:
@@ -52,6 +51,7 @@ def test_peers_beyond_the_fastest_keep_the_figure_of_the_first_round(monkeypatch
         },
         rounds=2,
         keep=1,
+        clock=lambda: clock[0],
     )
     assert rates == {"interplay": 3.0, "fast": 4.0, "slow (first round)": 2.0}
     assert calls == ["interplay", "fast", "slow", "interplay", "fast", "interplay", "fast"]

@@ -18,7 +18,6 @@ from pydantic import ValidationError
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from bench import exact_machines
-from interplay.core.execution import Run
 from interplay.core.model import PermanentError, UserError
 from interplay.evaluate.spec import EvaluateSpec
 from interplay.kernels import exact, layers, library
@@ -164,6 +163,7 @@ PLANTED: dict[str, tuple[str, Callable[[pytest.MonkeyPatch], None]]] = {
 @pytest.mark.parametrize("fault", PLANTED)
 def test_an_inexact_operation_that_was_planted_is_refused(place: Path, monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
     kind, plant = PLANTED[fault]
+    monkeypatch.setattr(device, "peak_flops", lambda *_: 1.0)
     plant(monkeypatch)
     with pytest.raises(AssertionError, match="not exact: aten"), OnlyExact():
         cases.made(place, kind, "exact", STEPS)
@@ -288,7 +288,8 @@ def test_an_operation_of_pytorch_that_is_taken_for_one_of_ieee_is_that_of_numpy(
 
 
 @pytest.mark.parametrize("kind", cases.KINDS)
-def test_a_stage_takes_no_inexact_operation_of_pytorch(place: Path, kind: str) -> None:
+def test_a_stage_takes_no_inexact_operation_of_pytorch(place: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    monkeypatch.setattr(device, "peak_flops", lambda *_: 1.0)  # times the processor; goes to telemetry alone
     with OnlyExact():
         cases.made(place, kind, "exact", 2)
 
@@ -356,15 +357,15 @@ def test_a_member_that_is_not_covered_is_refused_with_its_reason() -> None:
 def test_a_model_that_kernels_do_not_take_is_refused() -> None:
     odd = cases.SHAPE.model_copy(update={"intermediate_size": 90})
     with pytest.raises(UserError, match="widths that are multiples of 16, not 64, 90, 16"):
-        device.exact_decoder(folder.init_decoder(odd, 48, 0), Run())
+        device.exact_decoder(folder.init_decoder(odd, 48, 0))
     with pytest.raises(UserError, match="a vocabulary of 4096 is too large"):
-        device.exact_decoder(folder.init_decoder(cases.SHAPE, 4096, 0), Run())
+        device.exact_decoder(folder.init_decoder(cases.SHAPE, 4096, 0))
 
 
 def test_without_a_compiler_or_on_a_gpu_exact_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     made = folder.init_decoder(cases.SHAPE, 48, 0)
     with pytest.raises(UserError, match="no kernels on a GPU"):
-        device.exact_decoder(made.to("meta"), Run())
+        device.exact_decoder(made.to("meta"))
     monkeypatch.setattr(library, "library", lambda: None)
     with pytest.raises(UserError, match="exact needs a C compiler"):
         folder.init_decoder(cases.SHAPE, 48, 0, "exact")
@@ -375,7 +376,7 @@ def test_a_process_that_takes_subnormal_numbers_for_zero_is_refused() -> None:
     assert torch.set_flush_denormal(True)
     try:
         with pytest.raises(UserError, match="takes subnormal numbers for zero"):
-            device.exact_decoder(folder.init_decoder(cases.SHAPE, 48, 0), Run())
+            device.exact_decoder(folder.init_decoder(cases.SHAPE, 48, 0))
     finally:
         torch.set_flush_denormal(False)
-    device.exact_decoder(folder.init_decoder(cases.SHAPE, 48, 0), Run())
+    device.exact_decoder(folder.init_decoder(cases.SHAPE, 48, 0))

@@ -32,6 +32,7 @@ OWN_BASES = (
     "conflicts/cures",
     "conflicts/difficulty",
     "conflicts/entropy",
+    "conflicts/order",
     "interplay/length_depth",
     "interplay/sizes_nano",
     "loongrl/needle_map",

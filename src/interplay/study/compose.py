@@ -71,7 +71,7 @@ def _order(configs: Path) -> list[str]:
     """The groups of config.yaml's defaults; the last has the last word."""
     from omegaconf import OmegaConf
 
-    defaults = OmegaConf.load(configs / "config.yaml").get("defaults", [])
+    defaults = OmegaConf.select(OmegaConf.load(configs / "config.yaml"), "defaults", default=[])
     return [one if isinstance(one, str) else str(next(iter(one))) for one in defaults]
 
 
