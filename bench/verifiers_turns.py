@@ -139,17 +139,17 @@ def main() -> None:
         before = spent()
         once()
         own = spent() - before
-        server = subprocess.Popen([sys.executable, __file__, "--serve", name], stdout=subprocess.PIPE, text=True)
-        try:
-            assert server.stdout is not None
-            root = f"http://127.0.0.1:{int(server.stdout.readline())}"
-            at_first = json.load(urllib.request.urlopen(root))
-            before = spent()
-            played = asyncio.run(play(place, f"{root}/v1", given.samples))
-            loop = spent() - before
-            endpoint = json.load(urllib.request.urlopen(root)) - at_first
-        finally:
-            server.terminate()
+        with subprocess.Popen([sys.executable, __file__, "--serve", name], stdout=subprocess.PIPE, text=True) as server:
+            try:
+                assert server.stdout is not None
+                root = f"http://127.0.0.1:{int(server.stdout.readline())}"
+                at_first = json.load(urllib.request.urlopen(root))
+                before = spent()
+                played = asyncio.run(play(place, f"{root}/v1", given.samples))
+                loop = spent() - before
+                endpoint = json.load(urllib.request.urlopen(root)) - at_first
+            finally:
+                server.terminate()
     print(f"{turns.EPISODES} episodes of {turns.TURNS} turns of {turns.NEW} tokens, one thread, float32")
     print(f"  interplay   {turns.EPISODES * turns.TURNS / own:8,.0f} turns/s of CPU, the model's included")
     rate = played / (loop + endpoint)

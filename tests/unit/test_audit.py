@@ -9,7 +9,7 @@ import pytest
 from interplay.core import execution
 from interplay.core.model import UserError
 from interplay.data import problems
-from interplay.data.audit import audit_rows, audit_task
+from interplay.data.audit import Elsewhere, audit_rows, audit_task
 from interplay.data.sets import judge_completion
 from interplay.data.spec import ProblemsSpec
 from interplay.tasks import audit
@@ -231,10 +231,14 @@ def test_datasets_of_reasoning_gym_are_tasks_and_their_faults_are_found() -> Non
 
 
 HIDDEN = """
+import os
+
 from interplay.tasks.family import Step
 
 class Hidden:
     def generate(self, rng, op):
+        assert os.isatty(0) or not os.read(0, 1), "a package that reads takes nothing of what is asked of the process"
+        print("and may print", end="")
         return [rng.randrange(9) for _ in range(op)]
     def reset(self, code, seed):
         self.code = code
@@ -246,10 +250,11 @@ class Hidden:
 
 @pytest.mark.parametrize("more", ["", "    def expert(self, code): return [''.join(map(str, code))]\n"])
 def test_a_sound_environment_whose_prompt_does_not_tell_its_problem_raises_no_alarm(more: str) -> None:
-    found = audit_task(OwnTask(function="hidden.py:Hidden", source=HIDDEN + more), 5, 16)
+    with Elsewhere() as there:
+        found = audit_task(OwnTask(function="hidden.py:Hidden", source=HIDDEN + more), 5, 16, there)
+        broken = audit_task(OwnTask(function="hidden.py:Hidden", source=HIDDEN.replace("action ==", "action !=")), 5, 16, there)
     assert [finding.check for finding in found if finding.failed] == []
     assert {"modal", "duplicate", "split leak"} <= {finding.check for finding in found}
-    broken = audit_task(OwnTask(function="hidden.py:Hidden", source=HIDDEN.replace("action ==", "action !=")), 5, 16)
     assert "empty" in [finding.check for finding in broken if finding.failed]
 
 

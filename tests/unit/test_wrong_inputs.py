@@ -321,6 +321,17 @@ DECLARED = {
         ("stopping.looks", "add a look at 4"), **declared(stopping={"looks": [3]}, **{"seeds.values": [0, 1, 2, 3]})
     ),
 }
+JUDGE = {"name": "judge", "arm": "base", "rubric": "{completion}"}
+JUDGES = {
+    "an answer that is longer than its context": Wrong(
+        ("stages.rl.reward", "max_tokens = 4000", "max_position_embeddings, ", "lower max_tokens"),
+        {"stages.rl.reward": {**JUDGE, "max_tokens": 4000}},
+    ),
+    "a completion that is longer than its context": Wrong(
+        ("stages.rl.reward", "max_completion_length = 4000", "max_position_embeddings, ", "lower max_completion_length"),
+        {"stages.rl.reward": JUDGE, "stages.rl.max_completion_length": 4000},
+    ),
+}
 PREMISES = {
     "an arm that should act": premise("requires.0.acts", "'rl_edg'", "'rl_edge'", acts="rl_edg"),
     "a band with headroom": premise("requires.0.band", "'edgy'", "'edge'", headroom={"arm": "base", "band": "edgy"}),
@@ -333,6 +344,12 @@ PREMISES = {
         "'rl2'",
         "'rl'",
         improves={"arm": "rl_edge", "against": "base", "recorded": "rl2", "value": "entropy_last"},
+    ),
+    "a control of a stage that one arm lacks": premise(
+        "requires.0.recorded",
+        "'rl'",
+        "no stage of base",
+        improves={"arm": "rl_edge", "against": "base", "recorded": "rl", "value": "entropy_last"},
     ),
     "a premise of no kind": premise("'headrom'", "'headroom'", headrom={"arm": "base"}),
     "two premises in one": premise("one of acts", "several", acts="rl_edge", headroom={"arm": "base"}),
@@ -367,6 +384,7 @@ LABELS = {
 }  # fmt: skip
 CASES = {
     **PREMISES,
+    **{f"a judge: {name}": case for name, case in JUDGES.items()},
     **{f"{kind}: {name}": case for kind, cases in (("typo", TYPOS), ("reference", REFERENCES)) for name, case in cases.items()},
     **{f"{kind}: {name}": case for kind, cases in (("type", TYPES), ("syntax", SYNTAX)) for name, case in cases.items()},
     **{f"own code: {name}": case for name, case in CODE.items()},

@@ -36,7 +36,10 @@ class Elsewhere:
 
     def __exit__(self, *raised: object) -> None:
         if self.process:
-            self.process.communicate()
+            with self.process:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self.process.communicate(timeout=TO_END)
+                self.process.kill()
         self.said.close()
 
     def asked(self, spec: ProblemsSpec, count: int, actions: Sequence[tuple[str, list[str]]]) -> tuple[list[str], list[Any]]:
@@ -59,6 +62,8 @@ class Elsewhere:
 
     def _start(self) -> subprocess.Popen[str]:
         code = "from interplay.data import audit; audit.answer_audits()"
+        self.said.seek(0)
+        self.said.truncate()  # an earlier process may have said why it ended
         where = {"PYTHONHASHSEED": OTHER_SEED, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         return subprocess.Popen(
             [sys.executable, "-c", code],
@@ -67,16 +72,21 @@ class Elsewhere:
             stderr=self.said,
             env=os.environ | where,
             text=True,
+            errors="replace",
         )
 
 
 ANSWER = "rows and steps: "
 """What a line of an answer begins with."""
+TO_END = 10
+"""Seconds that the process has to end once nothing more is asked: a package may have left a thread in it."""
 
 
 def answer_audits() -> None:
     """Of the process of `Elsewhere`: for each line of spec, count and actions a line of rows and steps."""
-    for line in sys.stdin:
+    asked = os.fdopen(os.dup(sys.stdin.fileno()))
+    os.dup2(os.open(os.devnull, os.O_RDONLY), sys.stdin.fileno())  # a package that reads would wait, or take what is asked next
+    for line in asked:
         spec, count, actions = json.loads(line)
         rows = problems.first_rows(ProblemsSpec.model_validate(spec), execution.Run(), count)
         family = judge_family(rows[0].family)

@@ -96,8 +96,9 @@ def rank_steps(batch: Batch, advantage: torch.Tensor, now: StepContext) -> dict[
     for i in batch.sampled_now().nonzero()[:, 0].tolist():
         steps = rewards.judged_steps(now.rows[int(batch.ids[i])], batch.completions[i]) or []
         starts = now.offsets(batch.tokens[i, : int(batch.lengths[i])].tolist(), batch.completions[i])
+        values = advantage[i].tolist()
         for step in steps:
-            inside = [float(advantage[i, t]) for t, start in enumerate(starts) if step.start <= start < step.end]
+            inside = [value for value, start in zip(values, starts, strict=False) if step.start <= start < step.end]
             wrong_right = places.setdefault((int(batch.groups[i]), step.position), ([], []))
             wrong_right[int(step.value)].append(math.fsum(inside) / max(len(inside), 1))
             if not step.value:

@@ -307,6 +307,10 @@ def check_showable(study: Study, rows: Rows, stages: Stages, place: KeyPlace) ->
         if claim.fails is not None and claim.fails.recorded not in passed:
             whose = " or ".join(arm for arm in (test.arm, test.against) if arm is not None)
             raise place.key("claims", number, "fails", "recorded").error(f"no stage of {whose}", claim.fails.recorded)
+    for keys, premise, _ in study.premises():
+        for arm in premise.arms.values() if premise.recorded else ():
+            if all(stage.name != premise.recorded for row in rows if row.arm == arm for stage in row.path):
+                raise place.key(*keys, "recorded").error(f"no stage of {arm}", premise.recorded)
     for name, figure in study.figures.items():
         if figure.band is not None:
             _check_op(figure.band, list(ops.values()), "of the tests", place.key("figures", name, "band"))

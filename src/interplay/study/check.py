@@ -182,7 +182,8 @@ def check_judges(stage: plan.Stage, stages: Stages, place: KeyPlace) -> None:
         if read + one.max_tokens > most:
             asked = f"an answer of max_tokens = {one.max_tokens} to a completion of max_completion_length = {read}"
             asked = asked if read else asked.partition(" to ")[0]
-            raise key.error(f"{asked} is longer than the judging model's max_position_embeddings, {most}; lower max_tokens")
+            remedy = "lower max_tokens" if read < most else "lower max_completion_length"
+            raise key.error(f"{asked} is longer than the judging model's max_position_embeddings, {most}; {remedy}")
 
 
 def _context_of(model: str, stages: Stages) -> int:

@@ -230,6 +230,11 @@ class ArmContext:
             raise self.place.key("stopping", "looks").error(remedy, self.study.stopping.looks)
         return found
 
+    @property
+    def replicate(self) -> int:
+        """The seed of the replicate that is planned."""
+        return self.seeds()[0] if self.seed is None else self.seed
+
     def spec(self, stage: StudyStage) -> Model:
         """The spec of a stage, but for what its references come to. Raises UserError."""
         return self.plan.spec_of(stage, self.task, lambda: self.settings(stage))

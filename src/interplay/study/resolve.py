@@ -75,7 +75,7 @@ def calibration(context: ArmContext, place: KeyPlace) -> str:
     UserError where the arm that is calibrated would itself depend on it."""
     wanted, own = context.study.calibrate, context.place.key("calibrate")
     assert wanted is not None
-    seed = context.seeds()[0] if context.seed is None else context.seed
+    seed = context.replicate
     pick(context.arms, wanted.arm, own.key("arm"), "arm")
     task = context.typed_task()
     if task is None or task_family(task).shared is not Generator.__dataclass_fields__["shared"].default:
@@ -86,7 +86,7 @@ def calibration(context: ArmContext, place: KeyPlace) -> str:
     base = replace(context.unchanged or context, seed=seed, open_arms=context.open_arms)
 
     def made() -> str:
-        model, tokenizer = _end(base, wanted.arm, seed)
+        _, model, tokenizer = _at_seed(base, wanted.arm, base.place)
         probe: dict[str, Any] = {"task": base.task, "split": "validation", "size": wanted.prompts * len(candidates)}
         probe |= {"bands": {"candidates": dict.fromkeys(candidates, 1 / len(candidates))}, "shares": {"candidates": 1.0}}
         problems = base.plan.add("problems", probe, {}, own, f"{own.dotted}.prompts")
@@ -103,8 +103,8 @@ def calibration(context: ArmContext, place: KeyPlace) -> str:
 def _calibrated(context: ArmContext, spec: dict[str, Any], chosen: str, place: KeyPlace) -> str:
     """The set of the base that was calibrated: with problems of its own."""
     seed = random.stream_key("calibrated", spec.get("seed", 0), int(chosen, 16)) % MOST
-    label = f"{place.dotted}@{context.seeds()[0] if context.seed is None else context.seed}"
-    return context.plan.add("problems", {**spec, "seed": seed}, {"calibration": chosen}, place, label)
+    own = {**spec, "seed": seed}
+    return context.plan.add("problems", own, {"calibration": chosen}, place, f"{place.dotted}@{context.replicate}")
 
 
 def _curated(context: ArmContext, data: DataSet, place: KeyPlace) -> str:
@@ -145,7 +145,7 @@ def _at_replicate(context: ArmContext, place: KeyPlace) -> str:
     replicate has of its own make it another. A set that is made `before` a stage has that in its label."""
     if context.start and place.keys[:1] == ("data",) and _made_before(context.study.data.get(place.keys[1])):
         return f"{place.dotted}.{context.start[0]}"
-    return place.dotted if context.seed in (None, context.seeds()[0]) else f"{place.dotted}@{context.seed}"
+    return place.dotted if context.replicate == context.seeds()[0] else f"{place.dotted}@{context.replicate}"
 
 
 def _step_roles(
@@ -164,10 +164,10 @@ def _step_roles(
             made = evaluation(context, step["evaluate"], end, place.key("evaluate"), _at_replicate(context, place), data)
             yield from ((f"samples.{number}.{role.removeprefix('data.')}.{block}", one) for block, one in enumerate(made))
     if model.COMPARES:
-        others = sorted({problem_set(context, other, place.key("against")) for other in step["against"]})
+        others = [problem_set(context, other, place.key("against")) for other in step["against"]]
         if issubclass(model, WithEntries):
             sets.refuse_tests(context, step["against"], place.key("against"))
-        yield from ((f"against.{number}.{index}", other) for index, other in enumerate(others))
+        yield from _numbered(others, f"against.{number}.").items()
 
 
 def _decontaminated(context: ArmContext, digest: str, place: KeyPlace) -> str:
@@ -179,11 +179,11 @@ def _decontaminated(context: ArmContext, digest: str, place: KeyPlace) -> str:
     names = wanted.against
     if names is None:
         names = [context.study.stages[name]["data"] for name in context.study.evaluate]
-    others = sorted({problem_set(context, name, own.key("against")) for name in names})
+    others = [problem_set(context, name, own.key("against")) for name in names]
     if digest in others:
         raise place.error("one of the sets that decontaminate compares with; train on another")
     given = {"mix": [1.0], "steps": [wanted.model_dump(exclude={"against"})]}
-    deps = {"data.0": digest, **{f"against.0.{index}": other for index, other in enumerate(others)}}
+    deps = {"data.0": digest, **_numbered(others, "against.0.")}
     return context.plan.add("curate", given, deps, own, f"{context.plan.stages[digest].label} clean")
 
 
@@ -196,10 +196,9 @@ def fresh_tokenizer(context: ArmContext) -> str:
     """The tokenizer of fresh models of an arm."""
     place = context.place.key("tokenizer")
     names = sets.tokenizer_sets(context)
-    digests = sorted({shards(context, name, place.key("data"))[0] for name in names})
+    digests = [shards(context, name, place.key("data"))[0] for name in names]
     sets.refuse_tests(context, names, place.key("data"))
-    roles = {f"data.{number}": digest for number, digest in enumerate(digests)}
-    return context.plan.add("tokenizer", sets.tokenizer_spec(context), roles, place)
+    return context.plan.add("tokenizer", sets.tokenizer_spec(context), _numbered(digests, "data."), place)
 
 
 # -- references of stages ----------------------------------------------------------------------------------------------------
@@ -318,10 +317,11 @@ def evaluation(context: ArmContext, name: Any, model: str, place: KeyPlace, labe
     filled = {key: named.with_roles() for key in ("by_reward", "probe") if (named := getattr(spec, key))}
     if arms_asked := {one.arm for one in spec.judged.values() if one.arm}:
         ends = {arm: judging_model(context, arm, stage.place.key("judged")) for arm in arms_asked}
-        roles = _numbered(ends.values(), "judge.")
+        judges = _numbered(ends.values(), "judge.")
+        roles = {model: role for role, model in judges.items()}
         asked = {name: {"arm": roles[ends[one.arm]]} if one.arm else {} for name, one in spec.judged.items()}
         placed = {name: one.model_copy(update=asked[name]) for name, one in spec.judged.items()}
-        deps, filled = {**deps, **{role: digest for digest, role in roles.items()}}, {**filled, "judged": placed}
+        deps, filled = {**deps, **judges}, {**filled, "judged": placed}
     episode, named = _episode(replace(context, start=(label, model)), spec.episode, stage.place.key("episode"))
     deps, filled = {**deps, **named}, filled if episode is spec.episode else {**filled, "episode": episode}
     made = [plan.add(stage.kind, given, {"model": model, **deps}, stage.place, label, filled | one) for one in blocks_of(spec)]
@@ -376,16 +376,17 @@ def _episode(context: ArmContext, episode: Any, place: KeyPlace) -> tuple[Any, d
 
 
 def _numbered(references: Iterable[str], prefix: str) -> dict[str, str]:
-    """Each reference once -> its role."""
-    return {reference: f"{prefix}{number}" for number, reference in enumerate(sorted(set(references)))}
+    """Role -> reference, each reference once."""
+    return {f"{prefix}{number}": reference for number, reference in enumerate(sorted(set(references)))}
 
 
 def _seated(context: ArmContext, episode: SeatsEpisode, place: KeyPlace) -> tuple[SeatsEpisode, dict[str, str]]:
     """The episode with roles `seat.<i>` in place of arms; role -> reference of the model that the arm ends with."""
     ends = {arm: _at_seed(context, arm, place.key("seats"))[1] for arm in seat_spec.models_of(episode.seats)}
-    roles = _numbered(ends.values(), seat_spec.SEAT)
-    seats = seat_spec.with_roles(episode.seats, {arm: roles[digest] for arm, digest in ends.items()})
-    return episode.model_copy(update={"seats": seats}), {role: digest for digest, role in roles.items()}
+    seated = _numbered(ends.values(), seat_spec.SEAT)
+    roles = {model: role for role, model in seated.items()}
+    seats = seat_spec.with_roles(episode.seats, {arm: roles[model] for arm, model in ends.items()})
+    return episode.model_copy(update={"seats": seats}), seated
 
 
 def _with_library(context: ArmContext, episode: Any, name: str, place: KeyPlace) -> tuple[Any, dict[str, str]]:
@@ -469,11 +470,6 @@ def _at_seed(context: ArmContext, arm: str, place: KeyPlace) -> tuple[list[Repor
     pick(context.arms, arm, place, "arm")
     if arm in context.open_arms:
         raise place.error("that arm is itself made with this; name one that is not", arm)
-    seed = context.seeds()[0] if context.seed is None else context.seed
+    seed = context.replicate
     changed = with_changes(context, context.arms[arm].set)
     return models(replace(changed, open_arms=(*context.open_arms, arm), seed=seed), arm, seed)
-
-
-def _end(context: ArmContext, arm: str, seed: int) -> tuple[str, str]:
-    """Reference to the model that an arm ends with, and the digest of the stage that holds its tokenizer."""
-    return _at_seed(replace(context, seed=seed), arm, context.place)[1:]

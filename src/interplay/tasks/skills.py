@@ -25,7 +25,7 @@ Node = TypeVar("Node", int, str)
 
 
 class Asked(NamedTuple):
-    """A question whose answer is one token or word."""
+    """A question and its answer."""
 
     mode: str
     prompt: str
