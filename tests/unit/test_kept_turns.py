@@ -158,6 +158,19 @@ def test_no_more_is_kept_than_there_is_room_for_and_nothing_of_episodes_that_are
     assert 0 < held() <= token * 100
 
 
+def test_contexts_that_part_within_a_prompt_share_what_is_left_of_it_and_take_no_memory_by_it() -> None:
+    engine, some = Watched("fast").made, tuple(Kept() for _ in range(4))
+    settings = sampling(eos=None, max_completion_length=8)
+    engine.generate([Request([5] * 30, 0, 0, 4, some)], settings)
+    asked = [Request([5] * 20 + [6 + i] * 7, 0, i, 1, (one,)) for i, one in enumerate(some)]
+    found, expected = (engine.generate(given, settings) for given in (asked, [bare(one) for one in asked]))
+    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+    assert [one.pieces[0].shape[2] for one in some] == [20] * 4
+    assert len({one.pieces[0].data_ptr() for one in some}) == 1
+    engine.room.count([])
+    assert engine.room.limit - engine.room.left == 2 * 2 * 2 * 16 * 4 * (30 + 4 * (7 + 7)), "the prompt, and what is new of each"
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_where_pytorch_computes_the_layers_nothing_is_kept(dtype: torch.dtype) -> None:
     asked = Request([5] * 30, 0, 0, 1, (Kept(),))

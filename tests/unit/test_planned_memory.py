@@ -24,7 +24,7 @@ from interplay.model.spec import Load, Shape
 from interplay.results import estimate, state, telemetry
 from interplay.results.catalog import plan_json
 from interplay.rl.spec import RLSpec
-from interplay.rollout.spec import RetryEpisode
+from interplay.rollout.spec import RetryEpisode, SeatsEpisode
 from interplay.run import graph
 from interplay.study.plan import Plan
 
@@ -241,6 +241,11 @@ def test_what_is_kept_of_episodes_counts_up_to_its_limit() -> None:
     assert formulas._kept_turns(load, 8, 4, 24) == {"kept": 4096 * (kept + drawn)}
     few = load._replace(run=Run(engine_cache_mb=1, engine_batch=4))
     assert formulas._kept_turns(few, 8, 4, 24) == {"kept": 2**20 + 4096 * drawn}
+    seats = {"a": {"name": "policy"}, "b": {"name": "model", "model": "rival"}}
+    played = load._replace(spec=spec | {"episode": SeatsEpisode(seats=seats, order=["a", "b"], max_turns=4).model_dump()})
+    each = 2 * 8 * (4 * 50 + 24)
+    assert formulas._kept_turns(played, 8, 4, 24) == {"kept": 4096 * (each + drawn)}, "no prompt is shared"
+    assert formulas._kept_turns(played._replace(run=few.run), 8, 4, 24) == {"kept": 2 * 2**20 + 4096 * drawn}, "of two engines"
     for other in ({**spec, "dtype": "float32"}, {**spec, "episode": None}, {**spec, "engine": "hf"}):
         assert formulas._kept_turns(load._replace(spec=other), 8, 4, 24) == {}
     plain, turns = (formulas.Sampling().memory(load._replace(spec=one)) for one in ({**spec, "episode": None}, spec))

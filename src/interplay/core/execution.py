@@ -102,8 +102,8 @@ class Run(Model):
     """With engine vllm: as a server in a process of its own, which the stage starts and ends and which listens on a Unix socket
     that no other user can reach; of several processes each has one. false: in the stage's process. The samples are the same."""
     engine_cache_mb: Count = 512
-    """Memory of vLLM's key-value cache; of the native engine in int8 on a CPU the most that it keeps of episodes from turn to
-    turn: what does not fit in is passed again, with the same samples."""
+    """Memory of vLLM's key-value cache; of the native engine with dtype int8 on a CPU the most that it keeps of episodes from
+    turn to turn, of each model that plays a seat: what does not fit in is passed again, with the same samples."""
     save_minutes: NotNegative = 1.0
     """Minutes between saves to resume/."""
     segment_steps: Natural = 0

@@ -364,13 +364,15 @@ def _decoding(load: Load, rows: float, count: int, prompt: int, own: int) -> dic
 
 def _kept_turns(load: Load, episodes: float, count: int, prompt: int) -> dict[str, float]:
     """What the native engine keeps of so many episodes from turn to turn, `count` of each prompt, and once more of a batch while
-    it is drawn."""
+    it is drawn. Of several seats each has its own history and prompt, and each model an engine with its own limit."""
     spec, size = load.spec, load.size
-    turns = _turns(spec.get("method") or spec)
+    method = spec.get("method") or spec
+    turns, seats = _turns(method), _seats(method)
     if turns == 1 or spec["engine"] != "native" or spec.get("dtype") != "int8" or load.run.gpus:
         return {}
     token, own = 8.0 * size.layers * size.kv_heads * size.head_dim, turns * spec["max_completion_length"]
-    kept = min(2.0**20 * load.run.engine_cache_mb, token * episodes * (own + prompt / count))
+    limit = 2.0**20 * load.run.engine_cache_mb * (1 + _seated(method))
+    kept = min(limit, token * episodes * (seats * (own + prompt) if seats > 1 else own + prompt / count))
     return {"kept": kept + token * min(episodes, load.run.engine_batch) * (own + prompt)}
 
 
@@ -441,6 +443,12 @@ def _seated(method: Json) -> int:
     seats = [one for one in ((method.get("episode") or {}).get("seats") or {}).values() if one]
     roles = {role for one in seats for role in (one.get("model"), *one.get("models", ())) if role}
     return len(roles) + max((one["keep"] for one in seats if one.get("every")), default=0)
+
+
+def _seats(method: Json) -> int:
+    """Seats of an episode; 1 without."""
+    episode = method.get("episode") or {}
+    return 2 if episode.get("name") == "self_play" else max(1, len(episode.get("seats") or ()))
 
 
 def _turns(spec: Json) -> int:

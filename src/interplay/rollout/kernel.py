@@ -144,13 +144,13 @@ class Places(NamedTuple):
 def _places(requests: list[Request]) -> Places:
     """Those of requests; what was kept of them is cut to what their contexts have in common with it."""
     known, numbers, lengths, example = list[int](), list[int](), list[int](), list[int]()
-    prompts = dict[tuple[str, int], int]()
+    prompts = dict[tuple[int, int], int]()
     for place, request in enumerate(requests):
         known.append(request.kept[0].common(request.prompt) if request.kept else 0)
         for one in request.kept:
             one.cut(known[-1])
         shared = request.kept[0].pieces[0] if known[-1] else None
-        name = ("request", place) if shared is None else ("piece", id(shared))
+        name = (place, 0) if shared is None else (shared.data_ptr(), shared.shape[2])
         if name not in prompts:
             prompts[name] = len(prompts)
             lengths.append(len(request.prompt) if shared is None else shared.shape[2])
@@ -206,10 +206,9 @@ def _keep(requests: list[Request], new: list[int], past: Tensor, made: Tensor, r
     """Keep what a batch passed and wrote, as far as there is room. The token that a sample ends with was not passed."""
     row, first = 0, 0
     for request, count in zip(requests, new, strict=True):
-        passed = past[:, :, first : first + count].clone()
-        fits = bool(request.kept) and room.add(request.kept, passed, request.prompt[-count:])
+        fits = bool(request.kept) and room.add(request.kept, past[:, :, first : first + count], request.prompt[-count:])
         for sample, one in enumerate(request.kept, row):
             written = int(rollouts.lengths[sample]) - 1
             if fits and written:
-                room.add([one], made[sample, :, :, :written].clone(), rollouts.tokens[sample, :written].tolist())
+                room.add([one], made[sample, :, :, :written], rollouts.tokens[sample, :written].tolist())
         row, first = row + request.count, first + count

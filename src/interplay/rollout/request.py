@@ -87,14 +87,17 @@ class Kept:
     def common(self, prompt: list[int]) -> int:
         """With how many of the tokens the prompt begins, its last token left out, which is passed in any case."""
         most = min(len(self.tokens), len(prompt) - 1)
-        return next((i for i in range(most) if prompt[i] != self.tokens[i]), most)
+        if prompt[:most] == self.tokens[:most]:  # at once, where nothing parts
+            return most
+        return next(i for i in range(most) if prompt[i] != self.tokens[i])
 
     def cut(self, count: int) -> None:
-        """Drop all but the first tokens."""
+        """Drop all but the first tokens. Of the piece that they end in there is a view, which takes no memory and stays shared;
+        its end stays, too, as long as the piece does."""
         del self.tokens[count:]
         for place, piece in enumerate(self.pieces):
             if piece.shape[2] > count:
-                self.pieces[place:] = [piece[:, :, :count].clone()] * (count > 0)
+                self.pieces[place:] = [piece[:, :, :count]] * (count > 0)
                 break
             count -= piece.shape[2]
 
@@ -115,15 +118,17 @@ class Room:
     def count(self, requests: Iterable["Request"]) -> None:
         """What is left of it next to what is kept of these and of earlier requests."""
         self.alive.update(one for request in requests for one in request.kept)
-        self.left = self.limit - sum({id(piece): piece.nbytes for one in self.alive for piece in one.pieces}.values())
+        held = (piece.untyped_storage() for one in self.alive for piece in one.pieces)
+        self.left = self.limit - sum({one.data_ptr(): one.nbytes() for one in held}.values())
 
     def add(self, some: Iterable[Kept], piece: Tensor, tokens: list[int]) -> bool:
-        """Whether the piece fits in, which is that of these tokens in all of `some`."""
+        """Whether the piece fits in, which is that of these tokens in all of `some`; a copy of it is kept."""
         fits = piece.nbytes <= self.left
         if fits:
             self.left -= piece.nbytes
+            kept = piece.clone()
             for one in some:
-                one.pieces.append(piece)
+                one.pieces.append(kept)
                 one.tokens += tokens
         return fits
 
