@@ -140,15 +140,15 @@ def test_rl_is_refused_models_of_another_tokenizer_and_pairs_next_to_its_policy(
             check_companions(stage, known, place)
 
 
-@pytest.mark.parametrize(("alike", "most"), [(True, 96), (False, 64)])
-def test_what_a_judge_reads_and_says_fits_its_context(alike: bool, most: int) -> None:
+@pytest.mark.parametrize(("same_tokenizer", "most"), [(True, 96), (False, 64)])
+def test_what_a_judge_reads_and_says_fits_its_context(same_tokenizer: bool, most: int) -> None:
     """Of a judge with the policy's tokenizer the completion counts, too: 32 tokens here, and 64 of an answer."""
     rubric = {"arm": "judge.0", "rubric": "{completion}", "max_tokens": 64}
     spec = EvaluateSpec(judged={"likes": rubric}, max_completion_length=32)
     policy = Stage.make("pretrain", PretrainSpec(model=world.SHAPE, tokens=100000), {"tokenizer": "t" * 12}, Run(), "base")
     for context in (most, most - 1):
         shape = world.SHAPE.model_copy(update={"max_position_embeddings": context})
-        made = {"tokenizer": ("t" if alike else "u") * 12}
+        made = {"tokenizer": ("t" if same_tokenizer else "u") * 12}
         judge = Stage.make("pretrain", PretrainSpec(model=shape, tokens=100000), made, Run(), "judge")
         known, deps = {one.digest: one for one in (policy, judge)}, {"model": policy.digest, "judge.0": judge.digest}
         stage = Stage.make("evaluate", spec, {**DEPS, **deps}, Run(), "test")

@@ -77,7 +77,10 @@ class Watched:
 def played(case: str, engine: Watched) -> Played:
     spec, rows = EPISODES[case]
     settings = sampling(max_completion_length=9, eos=ord(cases.END))
-    decode = lambda tokens: [text.replace("S:", "") for text in cases.decode(tokens)]  # noqa: E731
+
+    def decode(tokens: list[list[int]]) -> list[str]:
+        return [text.replace("S:", "") for text in cases.decode(tokens)]
+
     setting = Setting(
         engine, settings, cases.encode, decode, rows, cases.verify, lambda row: sets.problem_of(row) if row.graph else None
     )
@@ -145,7 +148,10 @@ def test_contexts_that_part_anywhere_give_the_samples_of_contexts_that_are_passe
 def test_no_more_is_kept_than_there_is_room_for_and_nothing_of_episodes_that_are_over() -> None:
     engine = Watched("fast")
     asked = [Request([5] * 30, key, 0, 4, tuple(Kept() for _ in range(4))) for key in range(6)]
-    held = lambda: sum({id(p): p.nbytes for r in asked for one in r.kept for p in one.pieces}.values())  # noqa: E731
+
+    def held() -> int:
+        return sum({id(p): p.nbytes for r in asked for one in r.kept for p in one.pieces}.values())
+
     engine.made.generate(asked, sampling(eos=None))
     token = 2 * 2 * 2 * 16 * 4
     assert held() == token * (6 * 30 + 24 * 39), "a group's prompt once, and all that each sample wrote but its last token"

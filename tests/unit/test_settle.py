@@ -9,7 +9,7 @@ import pytest
 import report_study as study
 from scipy import stats
 
-from interplay.report.stats import frame, intervals, replication
+from interplay.report.stats import frame, intervals, sequential
 
 
 def spread(deviation: float, n: int) -> intervals.Spread:
@@ -22,21 +22,21 @@ def test_one_replicate_fewer_is_not_enough(margin: float, deviation: float) -> N
     def width(n: int) -> float:
         return spread(deviation, n).half
 
-    needed = replication.replicates(margin, width)
+    needed = sequential.replicates(margin, width)
     assert needed is not None
     assert width(needed) <= margin
     assert needed == 3 or width(needed - 1) > margin
 
 
 def test_what_cannot_be_told_has_no_number() -> None:
-    assert replication.replicates(0.0, lambda n: spread(0.02, n).half) is None, "it lies on its bound"
-    assert replication.replicates(1e-6, lambda n: spread(0.02, n).half) is None, "out of reach"
-    assert replication.replicates(0.1, lambda n: math.nan) is None, "no spread is known"
+    assert sequential.replicates(0.0, lambda n: spread(0.02, n).half) is None, "it lies on its bound"
+    assert sequential.replicates(1e-6, lambda n: spread(0.02, n).half) is None, "out of reach"
+    assert sequential.replicates(0.1, lambda n: math.nan) is None, "no spread is known"
 
 
 def test_of_repetitions_with_the_number_with_power_four_of_five_settle_it() -> None:
     margin, deviation = 0.03, 0.03
-    needed = replication.replicates(margin, lambda n: spread(deviation, n).detectable)
+    needed = sequential.replicates(margin, lambda n: spread(deviation, n).detectable)
     assert needed is not None
     draws = np.random.default_rng(0).normal(margin, deviation, size=(20_000, needed))
     half = stats.t.ppf(0.975, needed - 1) * draws.std(axis=1, ddof=1) / math.sqrt(needed)
@@ -48,7 +48,7 @@ RIGHT = {0: 9, 1: 10, 2: 11}
 """Seed -> strictly right of 16 samples on each of 20 prompts: 56.3, 62.5 and 68.8 %."""
 
 
-def needs(root: Path, at_least: float, shared: bool = False) -> replication.Need:
+def needs(root: Path, at_least: float, shared: bool = False) -> sequential.Need:
     inputs, arms = {}, []
     for seed, right in RIGHT.items():
         inputs[f"e{seed}"] = study.write_evaluation(root, f"e{seed}", {4: [right] * 20}, n=16, model=f"r{seed}")
@@ -68,7 +68,7 @@ def needs(root: Path, at_least: float, shared: bool = False) -> replication.Need
     test = {"value": "strict_pass@1", "arm": "rl", "band": "edge", "at_least": at_least}
     deps = {**{f"e{seed}": [f"r{seed}"] for seed in RIGHT}, **{f"r{seed}": ["base" if shared else f"b{seed}"] for seed in RIGHT}}
     results = frame.read_results(study.spec(arms, claims=[{"says": "so", "test": test}]), inputs)
-    (need,) = replication.what_is_needed(results, deps)
+    (need,) = sequential.what_is_needed(results, deps)
     return need
 
 

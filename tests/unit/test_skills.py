@@ -8,22 +8,18 @@ import pytest
 from pydantic import ValidationError
 
 from interplay.core.random import stream
+from interplay.tasks.grammars import LANO, Sentence, derives, drawn_sentence, grammar_of
 from interplay.tasks.skills import (
     BREVO,
     CAPO,
     DEPO,
-    LANO,
     LISTED,
     MANO,
     NOISE,
     WORD_COUNTS,
     Asked,
-    Sentence,
-    derives,
     drawn_graph,
-    drawn_sentence,
     drawn_size,
-    grammar_of,
     value_of,
 )
 from interplay.tasks.spec import Brevo, Capo, Depo, Lano, Mano, Verify, WordCounts

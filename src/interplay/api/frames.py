@@ -16,7 +16,7 @@ from interplay.data.trajectory import Trajectory, read_trajectories
 from interplay.kinds.table import makes
 from interplay.report import claim_spec, metric_spec
 from interplay.report.spec import ReportArm
-from interplay.report.stats import confounds, contrast, estimate, frame, notes, provenance, replication, sequential
+from interplay.report.stats import confounds, contrast, estimate, frame, notes, provenance, sequential
 from interplay.report.write import answers
 from interplay.results import catalog, state as study_state
 from interplay.study import arms, expand
@@ -273,7 +273,7 @@ def _stages(plan: Plan, folders: dict[str, Path], states: dict[str, str], detail
 # -- verdicts ----------------------------------------------------------------------------------------------------------
 
 
-def _needs(plan: Plan, results: Path) -> tuple[frame.Results, list[replication.Need]]:
+def _needs(plan: Plan, results: Path) -> tuple[frame.Results, list[sequential.Need]]:
     """The results of a plan, finished or not, and what each of its claims has and needs."""
     stages = catalog.plan_json(plan)
     why = notes.missing_reasons(stages, results, results.parent / "logs")
@@ -281,7 +281,7 @@ def _needs(plan: Plan, results: Path) -> tuple[frame.Results, list[replication.N
         digest: artifact.folder(results, stage.kind, digest) for digest, stage in plan.stages.items() if digest != plan.report
     }
     known = frame.read_results(catalog.report_spec(plan), folders)._replace(why=why)
-    return known, replication.what_is_needed(known, {digest: stage["deps"].values() for digest, stage in stages.items()})
+    return known, sequential.what_is_needed(known, {digest: stage["deps"].values() for digest, stage in stages.items()})
 
 
 def judge_claims(study: str, scale: str | None, configs: Path, results: Path) -> pd.DataFrame:
@@ -366,7 +366,7 @@ def next_look(plan: Plan, results: Path) -> int | None:
     return known.spec.stopping.looks[min(seen)] if seen else None
 
 
-def _needed(need: replication.Need, margin: str, unit: str) -> str:
+def _needed(need: sequential.Need, margin: str, unit: str) -> str:
     if look := need.judged.look:
         return f"look {look.number} of {look.of}, at {look.replicates} replicates: {'stopped' if look.stopped else 'open'}"
     if need.settled:
@@ -381,8 +381,8 @@ def _needed(need: replication.Need, margin: str, unit: str) -> str:
     if need.prompts:
         return f"{away}; any number of replicates needs {need.prompts} prompts (there are {need.judged.estimate.n_prompts})"
     if need.interval is None:
-        return f"{away}: too near it for {replication.MOST} replicates"
-    most = need.powered or replication.MOST
+        return f"{away}: too near it for {sequential.MOST} replicates"
+    most = need.powered or sequential.MOST
     said = f"interval below that from {need.interval} replicates, in 4 of 5 repetitions from {most} (there are {need.have})"
     more = most - need.have
     cost = f"; {more} more take {store_metrics.clock(more * need.seconds)}" if need.seconds and more > 0 else ""

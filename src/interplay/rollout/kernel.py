@@ -134,10 +134,8 @@ class Places(NamedTuple):
         """(prompts, length of the longest, rounded up): the place of each token; behind the end any."""
         longest = int(self.lengths.max())
         at = torch.arange(longest + -longest % library.LANES)
-        (_, kept, first, known), last = (
-            self.history[self.example].T[..., None],
-            int(self.new.sum() + self.history[:, 3].sum()) - 1,
-        )
+        _, kept, first, known = self.history[self.example].T[..., None]
+        last = int(self.new.sum() + self.history[:, 3].sum()) - 1
         return torch.where(at < known, kept + at, first + at - known).clamp(max=last)
 
 

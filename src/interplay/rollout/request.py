@@ -72,7 +72,7 @@ def heated_logits(logprobs: torch.Tensor, heat: Heat) -> torch.Tensor:
 # sample depends on what is kept, and what is kept may be dropped at any time: by the limit of memory, by a kill, or because the
 # next context is another. A context reuses what it has in common with the last one from the first token on, by comparison of the
 # tokens themselves. The sums of PyTorch's products depend on the rows of a pass, so there (float32, bfloat16) nothing is kept:
-# last bits would report what was.
+# last bits would depend on what was kept.
 
 
 class Kept:

@@ -1,9 +1,9 @@
-"""Skills: problems whose answer is a token or a few words. Five are of Physics of Language Models: Part 4.1 (Allen-Zhu,
+"""Skills: problems whose answer is a token or a few words. Four are of Physics of Language Models: Part 4.1 (Allen-Zhu,
 arXiv:2512.17351), after the released generators: facebookresearch/PhysicsLM4 at 7580696, in data-synthetic-pretrain Mano/mano.py
-lines 9-66, Depo/depo.py lines 9-80, Brevo/brevo.py lines 9-325, Lano-cfg/data_cfg.py lines 43-52 and 164-241 and
-Capo-bioS-bioR/Capo-bioS-bioR.py lines 95-432; one is of RULER (below).
+lines 9-66, Depo/depo.py lines 9-80, Brevo/brevo.py lines 9-325 and Capo-bioS-bioR/Capo-bioS-bioR.py lines 95-432 (the fifth,
+Lano, is in grammars.py); one is of RULER (below).
 
-As there: how expressions, words, cycles, hops, graphs, orders, grammars and sentences are drawn, and how many values the fields
+As there: how expressions, words, cycles, hops, graphs and orders are drawn, and how many values the fields
 of a biography have. Other than there: one question per problem (Depo asks up to ten of a cycle), sizes of a chosen op where
 training there mixes all (a band of ops does), no second tokens of the same meaning, and streams keyed by the problem; what else
 differs is said at each."""
@@ -11,14 +11,14 @@ differs is said at each."""
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from string import ascii_lowercase
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from interplay.core.random import Draw, draw_between, draw_sample, draw_shuffled, draw_some, stream, stream_key, sum_in_order
 from interplay.tasks.family import Generator, Rendered, from_json
-from interplay.tasks.spec import Brevo, Capo, Depo, Lano, Mano, Verify, WordCounts
+from interplay.tasks.spec import Brevo, Capo, Depo, Mano, Verify, WordCounts
 from interplay.tasks.verdict import BOX, Verdict, extract_answer, first_error
 
 Node = TypeVar("Node", int, str)
@@ -32,8 +32,8 @@ class Asked(NamedTuple):
     answer: str
 
 
-def render_asked(problem: "Asked | Sentence", task: object) -> Rendered:
-    """The answer is the solution."""
+def render_asked(problem: Any, task: object) -> Rendered:
+    """Of a problem with a prompt and an answer, which is the solution."""
     return Rendered(problem.prompt, problem.answer, problem.answer)
 
 
@@ -44,9 +44,17 @@ def verify_asked(problem: Asked, completion: str, options: Verify) -> Verdict:
     return Verdict(error == "none", error == "none", float(error == "none"), error, said=said[:80])
 
 
-def structure_of(problem: "Asked | Sentence") -> str:
-    """A problem is its prompt."""
+def structure_of(problem: Any) -> str:
+    """A problem with a mode and a prompt is its prompt."""
     return f"{stream_key(problem.mode, problem.prompt):016x}"
+
+
+def drawn_distinct(count: int, draw_one: Callable[[], str]) -> list[str]:
+    """So many different texts, in the order in which they were drawn first."""
+    found: dict[str, None] = {}
+    while len(found) < count:
+        found[draw_one()] = None
+    return list(found)
 
 
 # Mano: an expression in prefix notation modulo a prime, whose value is said without steps. `3:*+4 5 -2 9=`, with op operators.
@@ -103,11 +111,8 @@ WORD = re.compile(r"[a-z]*[A-Z]")
 
 def drawn_words(letters: int, sizes: tuple[int, int], count: int, draw: Draw) -> list[str]:
     """Distinct words."""
-    words: dict[str, None] = {}
-    while len(words) < count:
-        word = "".join(chr(97 + draw() % letters) for _ in range(draw_between(draw, sizes)))
-        words[word[:-1] + word[-1].upper()] = None
-    return list(words)
+    small = drawn_distinct(count, lambda: "".join(chr(97 + draw() % letters) for _ in range(draw_between(draw, sizes))))
+    return [word[:-1] + word[-1].upper() for word in small]
 
 
 def drawn_size(task: Depo, draw: Draw) -> int:
@@ -142,11 +147,6 @@ def solve_depo(prompt: str, task: Depo) -> str:
     return at
 
 
-def vocabulary_of_depo(task: Depo) -> list[str]:
-    """Signs, digits, and letters, small and capital."""
-    return signs_and_letters(task.letters)
-
-
 def signs_and_letters(count: int) -> list[str]:
     """Signs of a question, digits, and so many letters, small and capital."""
     letters = ascii_lowercase[:count]
@@ -162,7 +162,7 @@ DEPO = Generator(
     render=render_asked,
     solve=solve_depo,
     structure=structure_of,
-    vocabulary=vocabulary_of_depo,
+    vocabulary=lambda task: signs_and_letters(task.letters),
 )
 
 
@@ -260,118 +260,6 @@ BREVO = Generator(
 )
 
 
-# Lano: the rest of a sentence of a context-free grammar, such as `ccbbba` after `3:cabacb`. Other than there: grammars are drawn
-# by the released builder and not the nine drawn ones, sentences of lower levels are easier problems, the prompt gives a share of
-# the sentence (there 0 or 50 letters), and no divergence from the grammar's own distribution is measured.
-
-
-Side = tuple[int, ...]
-"""What a rule writes: symbols of the next level."""
-
-
-class Sentence(NamedTuple):
-    """A sentence of which a part is given."""
-
-    mode: str
-    prompt: str
-    answer: str
-    grammar: tuple[int, ...]
-    """The arguments of `grammar_of`."""
-    op: int
-
-
-@cache
-def grammar_of(
-    key: int, depth: int, symbols: int, fewest: int, most: int, shortest: int, longest: int, repeats: int
-) -> list[list[list[Side]]]:
-    """What the rules of each symbol of each level write, the root first, which is alone on its level. No two rules of a level
-    write the same."""
-    draw = stream("lano", "grammar", key, depth, symbols, fewest, most, shortest, longest, repeats)
-    levels = []
-    for level in range(depth):
-        seen: dict[Side, None] = {}
-        ends = []
-        for _ in range(symbols if level else 1):
-            wanted = len(seen) + draw_between(draw, (fewest, most))
-            while len(seen) < wanted:
-                size = draw_between(draw, (shortest, longest))
-                drawn = [draw() % symbols for _ in range(size)] if repeats else draw_sample(draw, list(range(symbols)), size)
-                seen[tuple(drawn)] = None
-            ends.append(wanted)
-        sides = list(seen)
-        levels.append([sides[low:high] for low, high in zip([0, *ends], ends, strict=False)])
-    return levels
-
-
-def drawn_sentence(levels: Sequence[list[list[Side]]], symbol: int, draw: Draw) -> list[int]:
-    """What a symbol of the first of these levels derives, each rule with the same chance."""
-    if not levels:
-        return [symbol]
-    sides = levels[0][symbol]
-    return [letter for one in sides[draw() % len(sides)] for letter in drawn_sentence(levels[1:], one, draw)]
-
-
-def derives(levels: Sequence[list[list[Side]]], sentence: Sequence[int]) -> bool:
-    """Whether the first symbol of the first level derives the letters, by dynamic programming over spans: for each symbol and
-    start the ends of what it derives, as the bits of a number."""
-    size = len(sentence)
-    ends = [[(letter == symbol) << at + 1 for at, letter in enumerate(sentence)] for symbol in range(max(sentence) + 1)]
-    for rules in reversed(levels):
-        above = []
-        for sides in rules:
-            found = [0] * size
-            for side in sides:
-                for at in range(size):
-                    found[at] |= _reached(ends, side, at)
-            above.append(found)
-        ends = above
-    return bool(ends[0][0] >> size & 1)
-
-
-def _reached(ends: list[list[int]], side: Side, at: int) -> int:
-    """Where what a rule writes may end, as bits, if it begins there."""
-    reached = 1 << at
-    for symbol in side:
-        before, reached = reached, 0
-        while before and symbol < len(ends):
-            here = before.bit_length() - 1
-            before ^= 1 << here
-            reached |= ends[symbol][here] if here < len(ends[symbol]) else 0
-    return reached
-
-
-def generate_lano(task: Lano, seed: int, index: int, op: int) -> Sentence:
-    """The sentence keyed by (seed, index, op)."""
-    grammar = (task.grammar, task.depth, task.symbols, *task.rules, *task.length, int(task.repeats))
-    draw = stream("lano", *grammar, seed, index, op)
-    letters = "".join(ascii_lowercase[one] for one in drawn_sentence(grammar_of(*grammar)[-op:], 0, draw))
-    given = max(1, int(task.given * len(letters)))
-    return Sentence("lano", f"{op}:{letters[:given]}", letters[given:], grammar, op)
-
-
-def verify_lano(problem: Sentence, completion: str, options: Verify) -> Verdict:
-    """Right is any text that makes a sentence of what is given. Errors: `truncated` (nothing), `parse` (other characters than
-    letters of the language), `answer` (no sentence)."""
-    said, levels = completion.strip(), grammar_of(*problem.grammar)[-problem.op :]
-    letters = [ascii_lowercase.find(letter) for letter in problem.prompt.partition(":")[2] + said]
-    parsed = 0 <= min(letters) <= max(letters) < problem.grammar[2]
-    error = first_error(truncated=not said, parse=not parsed, answer=not (parsed and derives(levels, letters)))
-    return Verdict(error == "none", error == "none", float(error == "none"), error, said=said[:200])
-
-
-LANO = Generator(
-    name="lano",
-    errors=("truncated", "parse", "answer"),
-    loads=from_json(Sentence),
-    verify=verify_lano,
-    generate=generate_lano,
-    render=render_asked,
-    solve=None,
-    structure=structure_of,
-    vocabulary=lambda task: [*":0123456789", *ascii_lowercase[: task.symbols]],
-)
-
-
 # Capo: a biography, by heart. `@f017i003l250=m05d03y150;hc020;u299;j05;w012;e262.`: name, day of birth, pronoun and city of
 # birth, university, major, city of work, employer. Other than there: values are letters with numbers, and each sentence has one
 # wording, of 46 to 52 there; their order is that of the released code.
@@ -384,10 +272,7 @@ LANO = Generator(
 def names_of(world: int, people: int, names: tuple[int, ...]) -> list[str]:
     """The name of each person, all different."""
     draw = stream("capo", "names", world, people, *names)
-    found: dict[str, None] = {}
-    while len(found) < people:
-        found[_numbered("fil", names, draw)] = None
-    return list(found)
+    return drawn_distinct(people, lambda: _numbered("fil", names, draw))
 
 
 def _numbered(letters: str, counts: Sequence[int], draw: Draw) -> str:
@@ -466,10 +351,8 @@ def generate_word_counts(task: WordCounts, seed: int, index: int, op: int) -> As
         counts = [often] * op + [seldom] * task.others
     else:
         counts = task.ranks()
-    words: dict[str, None] = {}
-    while len(words) < len(counts):
-        words["".join(chr(97 + draw() % task.letters) for _ in range(task.length))] = None
-    names = list(words) if task.counts == "common" else [NOISE, *words][: len(counts)]
+    words = drawn_distinct(len(counts), lambda: "".join(chr(97 + draw() % task.letters) for _ in range(task.length)))
+    names = words if task.counts == "common" else [NOISE, *words][: len(counts)]
     listed = draw_shuffled(draw, [name for name, count in zip(names, counts, strict=True) for _ in range(count)])
     return Asked(task.counts, _list_prompt(task, listed, op), " ".join(_most(listed, op)))
 

@@ -399,7 +399,7 @@ FAMILIES = {
     "mano": "interplay.tasks.skills:MANO",
     "depo": "interplay.tasks.skills:DEPO",
     "brevo": "interplay.tasks.skills:BREVO",
-    "lano": "interplay.tasks.skills:LANO",
+    "lano": "interplay.tasks.grammars:LANO",
     "capo": "interplay.tasks.skills:CAPO",
     "word_counts": "interplay.tasks.skills:WORD_COUNTS",
     "sql_questions": "interplay.tasks.environments.sql_questions:SQL_QUESTIONS",
