@@ -143,7 +143,7 @@ def check_companions(stage: plan.Stage, stages: Stages, place: KeyPlace) -> None
         return
     keys = COMPANIONS_RL if isinstance(stage.spec, RLSpec) else COMPANIONS_EVALUATION
     judges = {one.arm for one in stage.spec.judges()}
-    own = _tokenizer_of(stage.deps.get("model", stage.deps.get("init", "")), stages)
+    own = _own_tokenizer(stage, stages)
     for role, ref in stage.deps.items():
         if (at := keys.get(role.split(".")[0])) is None:
             continue
@@ -172,16 +172,15 @@ def check_judges(stage: plan.Stage, stages: Stages, place: KeyPlace) -> None:
     if not isinstance(stage.spec, RLSpec | EvaluateSpec):
         return
     key = place.key("judged") if isinstance(stage.spec, EvaluateSpec) else place.key("reward")
-    own = _tokenizer_of(stage.deps.get("model", stage.deps.get("init", "")), stages)
+    own = _own_tokenizer(stage, stages)
     for one in stage.spec.judges():
         ref = stage.deps.get(one.arm, "")
         if not (most := _context_of(ref, stages)):
             continue
-        equal = own and own == _tokenizer_of(ref, stages)
-        read = stage.spec.max_completion_length if equal else 0
+        read = stage.spec.max_completion_length if own and own == _tokenizer_of(ref, stages) else 0
         if read + one.max_tokens > most:
-            asked = f"an answer of max_tokens = {one.max_tokens} to a completion of max_completion_length = {read}"
-            asked = asked if read else asked.partition(" to ")[0]
+            asked = f"an answer of max_tokens = {one.max_tokens}"
+            asked += f" to a completion of max_completion_length = {read}" if read else ""
             remedy = "lower max_tokens" if read < most else "lower max_completion_length"
             raise key.error(f"{asked} is longer than the judging model's max_position_embeddings, {most}; {remedy}")
 
@@ -267,6 +266,11 @@ def _check_seats(episode: SeatsEpisode, stage: plan.Stage, stages: Stages, key: 
             and (why := seat_spec.misfit(task_family(data.task), episode.seats, episode.order))
         ):
             raise key.key("seats").error(why)
+
+
+def _own_tokenizer(stage: plan.Stage, stages: Stages) -> str:
+    """The tokenizer of the model that a stage trains, or samples from."""
+    return _tokenizer_of(stage.deps.get("model", stage.deps.get("init", "")), stages)
 
 
 def _tokenizer_of(model: str, stages: Stages) -> str:
