@@ -12,9 +12,10 @@ import pytest
 from test_own_worlds import pre_trained_and_rl
 
 from interplay.core.model import KeyPlace, UserError
+from interplay.core.random import stream_key
 from interplay.study.context import parse_task
 from interplay.tasks.adapters.packages import PackageWorld, Randomness, package, plain
-from interplay.tasks.adapters.reasoning_gym import FORMULAS, LISTS, REASONING_GYM, is_formula, is_value
+from interplay.tasks.adapters.reasoning_gym import FORMULAS, FROM_FILES, LISTS, REASONING_GYM, is_formula, is_value, settings_of
 from interplay.tasks.family import Environment, Step, task_family
 from interplay.tasks.spec import Verify
 from interplay.tasks.transcripts import policy_turns
@@ -213,6 +214,18 @@ def test_formulas_are_judged(text: str) -> None:
 @pytest.mark.parametrize("text", ["[[0, 1], [-1, 2]]", "['A', 'B']", "1 2 3", "_ Q _\nQ _ _", "ABC", "0 1\n1 0"])
 def test_lists_and_what_is_no_python_are_judged(text: str) -> None:
     assert is_value(text)
+
+
+@pytest.mark.parametrize("dataset", sorted(FROM_FILES))
+def test_a_dataset_that_is_read_once_has_the_entries_of_one_that_is_made_anew(dataset: str) -> None:
+    package = pytest.importorskip("reasoning_gym", reason="an extra")
+    task = parse_task({"name": "reasoning_gym", "dataset": dataset}, PLACE, Path())
+    for index in range(2):
+        puzzle = REASONING_GYM.generate(task, 0, index, 1)
+        key = stream_key("reasoning_gym", dataset, 0, index, 1) % 2**31
+        made = package.create_dataset(dataset, **settings_of(task, 1), seed=key, size=1)[0]
+        assert json.loads(puzzle.entry)["question"] == made["question"]
+    assert REASONING_GYM.generate(task, 0, 0, 1) != puzzle
 
 
 @pytest.mark.parametrize("dataset", sorted(LISTS | FORMULAS))
