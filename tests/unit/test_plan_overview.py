@@ -96,6 +96,15 @@ def test_a_result_that_neither_the_plan_nor_a_lock_reaches_is_counted_as_of_anot
     assert "other:" not in said(capsys)
 
 
+def test_a_finished_run_whose_inputs_only_a_lock_knows_is_planned_beside(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
+    before = lab.lock()
+    lab.finish(of_kind(before, "rl")[0])
+    (lab.out(of_kind(before, "rl")[0]) / "state").mkdir()
+    lab.edit("scale/smoke.yaml", "rl: {steps: 4,", "rl: {steps: 5,")
+    lab.edit("scale/smoke.yaml", "tokens: 100000", "tokens: 300000")
+    assert row(said(capsys), "rl")[1:4] == ["2", "-", "2"]
+
+
 def test_uses_count_each_arm_and_seed_for_itself(lab: Lab) -> None:
     plan = lab.plan()
     base = {"tokenizer", "held_out", "corpus set", "corpus", "base", "test", "eval"}

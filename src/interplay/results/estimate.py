@@ -104,19 +104,26 @@ def continued_runs(library: state.Library, found: Found) -> dict[str, tuple[str,
     the steps that it holds."""
     shorter: dict[str, list[str]] = {}
     for digest in _newest("rl", found, MOST_SHORTER):
-        if (library.results / "rl" / digest / "state").exists() and (stage := library.get(digest)) is not None:
+        if (library.results / "rl" / digest / "state").exists() and (stage := _specified(digest, library)) is not None:
             shorter.setdefault(_without_length(stage), []).append(digest)
     continued = {}
     for digest, planned in library.planned.items() if shorter else ():
         spec = planned.spec
-        if isinstance(spec, RLSpec) and _is_unfinished(digest, found) and (stage := library.get(digest)):
-            candidates = {other: library.get(other) for other in shorter.get(_without_length(stage), [])}
+        if isinstance(spec, RLSpec) and _is_unfinished(digest, found) and (stage := _specified(digest, library)):
+            candidates = {other: _specified(other, library) for other in shorter.get(_without_length(stage), [])}
             specs = {other: RLSpec.model_validate(known["spec"]) for other, known in candidates.items() if known}
             fitting = {other: one.steps for other, one in specs.items() if spec.continues(one)}
             if fitting:
                 longest = max(fitting, key=lambda other: fitting[other])
                 continued[digest] = (longest, fitting[longest] / spec.steps)
     return continued
+
+
+def _specified(digest: str, library: state.Library) -> Json | None:
+    """A stage whose spec is known. Of an input that was cleaned away after its consumer ended, a lock has no more than kind and
+    dependencies, which say nothing of cost."""
+    stage = library.get(digest)
+    return stage if stage and "spec" in stage else None
 
 
 def _without_length(stage: Json) -> str:
@@ -171,7 +178,7 @@ def _with_inputs(digest: str, library: state.Library) -> dict[str, Json]:
     known: dict[str, Json | None] = {}
 
     def inputs(one: str) -> Iterable[str]:
-        known[one] = stage = library.get(one)
+        known[one] = stage = _specified(one, library)
         return stage["deps"].values() if stage and stage["kind"] != "report" else ()
 
     return {one: stage for one in artifact.closure([digest], inputs) if (stage := known[one]) is not None}
