@@ -74,11 +74,15 @@ def test_batches_and_threads_move_no_byte(place: Path, expected: Expected, kind:
 
 FEW = (*cases.STAGES, "evaluate.nll", "rl.ppo", "rl.sapo", "rl.cov", "rl.vespo")
 """Every kernel, the functions of `exact` and its sums; that no kind takes another operation is tested below."""
+WIDER = torch.backends.cpu.get_cpu_capability() not in ("AVX2", "DEFAULT")
 
 
 @pytest.mark.parametrize(
     ("name", "kinds"),
-    [("avx2", FEW), *(pytest.param(name, cases.KINDS, marks=pytest.mark.slow) for name in ("avx2", "baseline"))],
+    [
+        pytest.param("avx2", FEW, marks=pytest.mark.skipif(not WIDER, reason="this processor has nothing beyond AVX2")),
+        *(pytest.param(name, cases.KINDS, marks=pytest.mark.slow) for name in ("avx2", "baseline")),
+    ],
     ids=["avx2", "avx2, all", "baseline, all"],
 )
 def test_another_processor_moves_no_byte(place: Path, expected: Expected, name: str, kinds: tuple[str, ...]) -> None:
