@@ -58,8 +58,8 @@ def test_two_processes_evaluate_to_the_bytes_that_one_makes(results: Results, tm
 
 def test_an_evaluation_goes_on_with_other_processes_and_batches(results: Results, tmp_path: Path) -> None:
     """Whoever is told that its batches are too large makes them smaller, and loses no shard by that."""
-    spec = EvaluateSpec(num_samples=16, max_completion_length=60)
-    how: dict[str, Any] = {"engine_batch": 16}
+    spec = EvaluateSpec(num_samples=64, max_completion_length=60)
+    how: dict[str, Any] = {"engine_batch": 64}
     results.in_one("evaluate", spec, tmp_path, **how)
     out = results.ask("evaluate", spec, results.roles("evaluate"), processes=2, **how)
     process = results.start(out)
@@ -70,7 +70,7 @@ def test_an_evaluation_goes_on_with_other_processes_and_batches(results: Results
     assert (process.returncode, f"stopped at shard {len(before)} of 30; goes on when started again" in said) == (EXIT, True), said
     assert {len(shard) for shard in before} == {4}
     stage = json.loads((out / "stage.json").read_text())
-    write_json(out / "stage.json", {**stage, "run": {"engine_batch": 32}})
+    write_json(out / "stage.json", {**stage, "run": {"engine_batch": 128}})
     made = results.make(out)
     assert made.returncode == 0, made.stderr
     columns = ["index", "sample"]

@@ -97,8 +97,14 @@ def foreign(**more: Any) -> RLSpec:
     return RLSpec(**{**rl_spec().model_dump(), "trainer": "trl", "steps": 6, "minibatches": 1, **more})
 
 
-def killed(results: Results) -> Path:
-    """The folder of a run in two processes that were killed on the way and went on."""
+def test_two_processes_killed_on_the_way_end_with_the_record_of_two_that_were_not(tmp_path: Path) -> None:
+    results, kept = Results(tmp_path / "results"), tmp_path / "kept"
+    whole = results.in_two("rl", foreign(), **RL)
+    record = artifact.record(whole)
+    assert metrics.read_telemetry(whole)["environment"]["trl"].startswith("1.16")
+    one = results.in_one("rl", foreign(), tmp_path / "one", **RL)
+    assert furthest(weights(one), weights(whole)) < CLOSE
+    whole.rename(kept)
     out = results.ask("rl", foreign(), results.roles("rl"), processes=2, **RL)
     process = results.start(out)
     while process.poll() is None and (artifact.last_save(out) or {"step": 0})["step"] < 2:
@@ -109,25 +115,8 @@ def killed(results: Results) -> Path:
     made = results.make(out)
     assert made.returncode == 0, made.stderr
     assert "going on from" in made.stderr
+    assert artifact.record(out) == record
     assert not (out / "resume").exists()
-    return out
-
-
-def test_two_processes_killed_on_the_way_end_as_one_process(tmp_path: Path) -> None:
-    results = Results(tmp_path / "results")
-    one, out = results.in_one("rl", foreign(), tmp_path / "one", **RL), killed(results)
-    assert furthest(weights(one), weights(out)) < CLOSE
-    assert [line["step"] for line in metrics.read(out)] == [line["step"] for line in metrics.read(one)]
-    assert metrics.read_telemetry(out)["environment"]["trl"].startswith("1.16")
-
-
-@pytest.mark.slow
-def test_two_processes_killed_on_the_way_end_with_the_record_of_two_that_were_not(tmp_path: Path) -> None:
-    results = Results(tmp_path / "results")
-    whole = results.in_two("rl", foreign(), **RL)
-    record = artifact.record(whole)
-    whole.rename(tmp_path / "kept")
-    assert artifact.record(killed(results)) == record
 
 
 # --- what it expresses ---

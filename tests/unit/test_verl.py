@@ -15,7 +15,6 @@ import pyarrow.parquet as pq
 import pytest
 import trl_cases
 import verl_cases
-from command_line import interplay
 from pydantic import ValidationError
 
 from interplay.core import artifact, execution, metrics
@@ -261,14 +260,11 @@ def test_verls_entry_point_parses_the_file_that_the_launcher_names(tmp_path: Pat
     assert "norm_adv_by_std_in_grpo: true" in said
 
 
-def test_trls_parser_accepts_the_configuration_that_is_shown(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_trls_parser_accepts_the_configuration_that_is_shown(tmp_path: Path) -> None:
     from trl import GRPOConfig, TrlParser
 
-    monkeypatch.chdir(trl_cases.ROOT)
-    code, said, _ = interplay(capsys, "show", "methods/engines/grpo_trl/rl@0", "--scale", "smoke", "--trainer-config")
-    assert code == 0
+    command = [sys.executable, "-m", "interplay", "show", "methods/engines/grpo_trl/rl@0", "--scale", "smoke", "--trainer-config"]
+    said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120, cwd=trl_cases.ROOT).stdout
     (tmp_path / "trl.yaml").write_text(said)
     (config,) = TrlParser(GRPOConfig).parse_args_and_config(["--config", str(tmp_path / "trl.yaml")])
     assert (config.num_generations, config.max_completion_length, config.learning_rate) == (8, 48, 1e-3)
@@ -313,33 +309,22 @@ def run(inputs: dict[str, Path], out: Path, **more: Any) -> list[dict[str, Any]]
     return metrics.read(out)
 
 
-@pytest.fixture(scope="module")
-def whole(inputs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[str, Any]]]:
-    """The folder of a run that nothing broke off, and its metrics."""
-    folder = tmp_path_factory.mktemp("whole")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(verl_cases.stand_in(folder / "package")))
-        patch.setattr(verl, "POLL_SECONDS", 0.05)
-        return folder / "rl", run(inputs, folder / "rl")
-
-
-def test_a_run_leaves_what_every_rl_stage_leaves(
-    whole: tuple[Path, list[dict[str, Any]]], inputs: dict[str, Path], tmp_path: Path
-) -> None:
-    out, lines = whole
+@pytest.mark.usefixtures("package")
+def test_a_run_leaves_what_every_rl_stage_leaves(inputs: dict[str, Path], tmp_path: Path) -> None:
+    lines = run(inputs, tmp_path / "rl")
     assert [line["strict"] for line in lines] == [0.5] * STEPS
     assert [line["effective_ratio"] for line in lines] == [1.0] * STEPS
     assert [line["loss"] for line in lines] == pytest.approx([0.1, 0.2, 0.3, 0.4])
     assert {line["completions"] for line in lines} == {32}
-    rollouts = pq.read_table(out / "rollouts.parquet").to_pylist()
+    rollouts = pq.read_table(tmp_path / "rl/rollouts.parquet").to_pylist()
     assert {(row["strict"], row["reward"], row["advantage"] > 0) for row in rollouts} == {(True, 1.0, True), (False, 0.0, False)}
-    history = pq.read_table(out / "history.parquet").to_pylist()
+    history = pq.read_table(tmp_path / "rl/history.parquet").to_pylist()
     assert {(row["n"], row["passes"]) for row in history} == {(8, 4)}
     drawn = verl.Recorder(spec_of(steps=STEPS, prompts_per_step=4), inputs, tmp_path / "again", tmp_path / "work")
     assert [row["index"] for row in history] == [drawn.pool.rows[i].index for i in drawn.order()]
     for folder in ("model", "checkpoints/2/model"):
-        assert (out / folder / "config.json").exists()
-        assert not (out / folder / "chat_template.jinja").exists()
+        assert (tmp_path / "rl" / folder / "config.json").exists()
+        assert not (tmp_path / "rl" / folder / "chat_template.jinja").exists()
 
 
 @pytest.mark.usefixtures("package")
@@ -374,19 +359,15 @@ def test_a_sampler_that_learns_draws_by_what_verl_dumped(
 @pytest.mark.usefixtures("package")
 @pytest.mark.parametrize("dies", ["saved 2", "saved 4", "saved 3"])
 def test_a_run_that_breaks_off_goes_on_from_the_last_step_that_was_saved_and_logged(
-    dies: str,
-    whole: tuple[Path, list[dict[str, Any]]],
-    inputs: dict[str, Path],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    dies: str, inputs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    out, lines = whole
+    whole = run(inputs, tmp_path / "whole")
     monkeypatch.setenv("DIES", dies)
     with pytest.raises(OSError, match=r"verl ended with code 1 after step \d of 4: out of luck"):
         run(inputs, tmp_path / "rl")
-    assert run(inputs, tmp_path / "rl") == lines
+    assert run(inputs, tmp_path / "rl") == whole
     for name in ("rollouts", "history"):
-        one, other = (pq.read_table(place / f"{name}.parquet") for place in (out, tmp_path / "rl"))
+        one, other = (pq.read_table(tmp_path / place / f"{name}.parquet") for place in ("whole", "rl"))
         assert one.equals(other)
 
 
