@@ -219,15 +219,16 @@ def test_datasets_of_reasoning_gym_are_tasks_and_their_faults_are_found() -> Non
 
     def checks(dataset: str) -> dict[str, bool]:
         task = TaskKey.model_validate({"task": {"name": "reasoning_gym", "dataset": dataset}}).task
-        return {finding.check: finding.failed for finding in audit_task(task, 1, 12)}
+        return {finding.check: finding.failed for finding in audit_task(task, 1, 12, there)}
 
-    assert not any(checks("leg_counting").values())
-    halting, puzzle = checks("game_of_life_halting"), checks("puzzle24")
-    assert halting["constant"]
-    assert halting["noise"]
-    assert puzzle["constant"]
-    assert not puzzle["executes"], "its answers are formulas, which the adapter makes sure of"
-    assert checks("word_ladder")["hash seed"]
+    with Elsewhere() as there:
+        assert not any(checks("leg_counting").values())
+        halting, puzzle = checks("game_of_life_halting"), checks("puzzle24")
+        assert halting["constant"]
+        assert halting["noise"]
+        assert puzzle["constant"]
+        assert not puzzle["executes"], "its answers are formulas, which the adapter makes sure of"
+        assert checks("word_ladder")["hash seed"]
 
 
 HIDDEN = """

@@ -270,6 +270,7 @@ def test_engine_and_training_agree_on_what_is_in_the_nucleus(inputs: dict[str, P
     assert within[0]["entropy"] < free[0]["entropy"] - 0.05
 
 
+@pytest.mark.slow
 def test_the_policy_learns_what_it_is_paid_for(inputs: dict[str, Path], tmp_path: Path) -> None:
     nlpo = {**PPO, "decoding": LaggedNucleus(sync_every=5)}
     record = loop.train_policy(spec_of(60, prompts=32, **nlpo), inputs, tmp_path, HOW)

@@ -3,6 +3,7 @@
 import dataclasses
 import random
 import time
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -106,8 +107,15 @@ WHOLE = ("farmed", "replayed", "played elsewhere", "plays expert", "plays on")
 FOUND_BY = {name: check if check in WHOLE else f"plays {check}" for name, (_, _, check) in FAULTS.items()}
 
 
-def checks(task: Any, op: int, rows: int = 24) -> list[str]:
-    return [finding.check for finding in audit.audit_task(task, op, rows) if finding.failed]
+@pytest.fixture(scope="module")
+def there() -> Iterator[audit.Elsewhere]:
+    """The other process of all audits: most of what it costs is its imports."""
+    with audit.Elsewhere() as process:
+        yield process
+
+
+def checks(task: Any, op: int, there: audit.Elsewhere, rows: int = 24) -> list[str]:
+    return [finding.check for finding in audit.audit_task(task, op, rows, there) if finding.failed]
 
 
 def doors(before: str = "", after: str = "") -> OwnTask:
@@ -116,13 +124,13 @@ def doors(before: str = "", after: str = "") -> OwnTask:
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_planted_fault_is_found_by_its_own_check(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_planted_fault_is_found_by_its_own_check(fault: str, there: audit.Elsewhere, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turn_audit, "PATIENCE", 0.2)
     before, after, _ = FAULTS[fault]
     task = doors(before, after)
     spec = ProblemsSpec(task=task, bands={"all": {3: 1.0}}, shares={"all": 1.0}, size=8, split="train")
     if FOUND_BY[fault] == "played elsewhere":
-        assert FOUND_BY[fault] in checks(task, 3, 8)
+        assert FOUND_BY[fault] in checks(task, 3, there, 8)
         return
     try:
         rows = problems.first_rows(spec, execution.Run(), 8)
@@ -136,17 +144,17 @@ def test_a_planted_fault_is_found_by_its_own_check(fault: str, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("op", [2, 4])
-def test_the_sound_environment_that_they_are_planted_in_raises_no_alarm(op: int) -> None:
-    assert checks(doors(), op) == []
+def test_the_sound_environment_that_they_are_planted_in_raises_no_alarm(op: int, there: audit.Elsewhere) -> None:
+    assert checks(doors(), op, there) == []
 
 
 SOUND = [(name, op) for name in ("calculator", "bios_search", "self_search", "twenty_questions", "sql_questions") for op in (3,)]
 
 
 @pytest.mark.parametrize(("name", "op"), [*SOUND, ("kuhn", 1), ("tic_tac_toe", 4), ("tic_tac_toe", 9)])
-def test_environments_of_the_package_raise_no_alarm(name: str, op: int) -> None:
+def test_environments_of_the_package_raise_no_alarm(name: str, op: int, there: audit.Elsewhere) -> None:
     started = time.process_time()
-    assert checks(TaskKey.model_validate({"task": {"name": name}}).task, op) == []
+    assert checks(TaskKey.model_validate({"task": {"name": name}}).task, op, there) == []
     assert time.process_time() - started < 20
 
 
@@ -154,8 +162,8 @@ def test_environments_of_the_package_raise_no_alarm(name: str, op: int) -> None:
     "world", ["turns.py:Safe", "pages.py:Pages", "in_context.py:Bandit", "turn_fight.py:Search", "turn_fight.py:Grid"]
 )
 @pytest.mark.parametrize("op", [3])
-def test_worlds_of_studies_raise_no_alarm(world: str, op: int) -> None:
-    assert checks(parse_task({"name": world}, model.KeyPlace("task"), STUDIES), op) == []
+def test_worlds_of_studies_raise_no_alarm(world: str, op: int, there: audit.Elsewhere) -> None:
+    assert checks(parse_task({"name": world}, model.KeyPlace("task"), STUDIES), op, there) == []
 
 
 def rows_of(name: str, op: int) -> tuple[Environment[Any, Any], list[Row]]:
@@ -206,11 +214,11 @@ def test_verdicts_on_episodes_are_asked_twice() -> None:
     assert "replayed" in [finding.check for finding in found if finding.failed]
 
 
-def test_episodes_of_rows_in_any_order_are_played_elsewhere_as_here() -> None:
+def test_episodes_of_rows_in_any_order_are_played_elsewhere_as_here(there: audit.Elsewhere) -> None:
     shares = {"few": {2: 1.0}, "more": {4: 1.0}}
     spec = ProblemsSpec(task=doors(), bands=shares, shares={"few": 0.5, "more": 0.5}, size=8, split="train")
     rows = problems.first_rows(spec, execution.Run(), 8)
-    found = audit.audit_rows(rows[::-1], spec, execution.Run(), rows)
+    found = audit.audit_rows(rows[::-1], spec, execution.Run(), rows, there)
     assert "played elsewhere" in [finding.check for finding in found]
     assert "played elsewhere" not in [finding.check for finding in found if finding.failed]
 

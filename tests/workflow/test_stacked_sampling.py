@@ -44,6 +44,7 @@ def flat(values: dict, prefix: str = "") -> dict[str, float]:
     return {name: value for name, value in found.items() if isinstance(value, int | float)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", MADE)
 def test_a_stacked_study_leaves_the_records_of_others(finished: Laboratory, stacked: Laboratory, kind: str) -> None:
     made, alone = records(stacked, kind), records(finished, kind)

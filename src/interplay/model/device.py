@@ -1,5 +1,6 @@
 """Device of a stage, its speed (FLOP/s, utilisation), and the error of a pass that does not fit into memory."""
 
+import functools
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -65,17 +66,23 @@ def matrix_parameters(model: Decoder) -> int:
 
 
 def peak_flops(dtype: torch.dtype, device: torch.device) -> float:
-    """Floating-point operations per second of the fastest of a few square matrix products: measured now, and possibly less than
-    the data sheet. On a CPU by the time for which the process computed, which other work on the machine changes little; of int8
-    the rate of float32, since torch's own product of int8 takes seconds there where the processor has no instruction for it."""
+    """Floating-point operations per second of the fastest of a few square matrix products: measured once per process and number
+    of threads, and possibly less than the data sheet. On a CPU by the time for which the process computed, which other work on
+    the machine changes little; of int8 the rate of float32, since torch's own product of int8 takes seconds there where the
+    processor has no instruction for it."""
+    dtype = torch.float32 if dtype == torch.int8 and device.type != "cuda" else dtype
+    return _measured_flops(dtype, device, torch.get_num_threads())
+
+
+@functools.cache
+def _measured_flops(dtype: torch.dtype, device: torch.device, threads: int) -> float:
     on_gpu = device.type == "cuda"
-    dtype = torch.float32 if dtype == torch.int8 and not on_gpu else dtype
-    size, clock, threads = (8192, time.perf_counter, 1) if on_gpu else (1024, time.process_time, torch.get_num_threads())
+    size, clock, threads = (8192, time.perf_counter, 1) if on_gpu else (512, time.process_time, threads)
     # Numbers without a pattern: a GPU multiplies ones faster. The process' own generator stays as it is.
     x = (30 * torch.randn(size, size, generator=torch.Generator().manual_seed(0)).to(device)).to(dtype)
     multiply = torch._int_mm if dtype == torch.int8 else torch.matmul
-    times = []
-    for _ in range(5):
+    times = list[float]()
+    while len(times) < 5 and (on_gpu or sum(times) < MEASURING):
         start = clock()
         y = multiply(x, x)
         if on_gpu:
@@ -83,6 +90,10 @@ def peak_flops(dtype: torch.dtype, device: torch.device) -> float:
         times.append(clock() - start)
         del y
     return 2 * size**3 * threads / min(times)
+
+
+MEASURING = 0.1
+"""CPU seconds after which no further product is timed. In bfloat16 one takes long on a CPU without instructions for it."""
 
 
 def stage_flops(dtype: torch.dtype, device: torch.device) -> float:
