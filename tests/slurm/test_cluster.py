@@ -186,7 +186,7 @@ def waiting(node: OneNode, laboratory: Laboratory) -> Iterator[tuple["subprocess
     with open(out / "lease", "a+") as lease:
         fcntl.flock(lease, fcntl.LOCK_EX)
         process = start(laboratory, *SMOKE, target=f"results/problems/{stage.digest}/record.json")
-        wait_for(lambda: "waiting for its record" in said_by(out))
+        wait_for(lambda: "waiting for the record" in said_by(out))
         yield process, out, lease
 
 
