@@ -35,6 +35,7 @@ NAMES = [row.paper for row in WORKS]
 WORLDS = {
     "methods/turns": "safe",
     "methods/turn_credit": "locks",
+    "methods/turn_fight": "locks",
     "methods/seats": "tic_tac_toe",
     "methods/context_kinds": "tic_tac_toe",
     "methods/roles": "asked",
