@@ -258,6 +258,34 @@ def test_a_sound_environment_whose_prompt_does_not_tell_its_problem_raises_no_al
     assert "empty" in [finding.check for finding in broken if finding.failed]
 
 
+HANGS = """
+import time
+
+class Late:
+    def generate(self, rng, op):
+        if op == 9 and hash("a") != HERE:
+            time.sleep(60)
+        return rng.randrange(9)
+    def prompt(self, number): return f"{number}?"
+    def answer(self, number): return str(number)
+"""
+
+
+def test_a_generator_that_hangs_with_another_hash_seed_alone_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    task = OwnTask(function="late.py:Late", source=HANGS.replace("HERE", str(hash("a"))))
+
+    def spec(op: int) -> ProblemsSpec:
+        return ProblemsSpec(task=task, bands={"all": {op: 1.0}}, shares={"all": 1.0}, size=4, split="train")
+
+    with Elsewhere() as there:
+        there.asked(spec(1), 4, [])
+        monkeypatch.setattr("interplay.data.audit.SECONDS", 0.3)
+        assert len(there.asked(spec(1), 4, [])[0]) == 4, "the limit leaves time for what does not hang"
+        with pytest.raises(UserError, match=r"late.py:Late: with PYTHONHASHSEED=\d+ .*: no answer within 1.5 s"):
+            there.asked(spec(9), 4, [])
+        assert there.process is None, "what hangs is ended"
+
+
 def test_an_unknown_dataset_of_reasoning_gym_is_refused() -> None:
     pytest.importorskip("reasoning_gym", reason="the extra reasoning-gym")
     task = TaskKey.model_validate({"task": {"name": "reasoning_gym", "dataset": "leg_count"}}).task

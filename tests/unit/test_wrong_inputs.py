@@ -233,6 +233,11 @@ def premise(*words: str, **given: Any) -> Wrong:
     return Wrong(("study/wrong.yaml", "claims.0", *words), {"claims": [claim]})
 
 
+def recorded(*words: str, **test: Any) -> Wrong:
+    """A claim about a number that a stage records."""
+    return Wrong(("study/wrong.yaml", "claims.0", *words), {"claims": [{"says": "It records", "test": test}]})
+
+
 REGISTER = ("register", "wrong", "--scale", "smoke")
 
 
@@ -323,6 +328,22 @@ DECLARED = {
 }
 JUDGE = {"name": "judge", "arm": "base", "rubric": "{completion}"}
 JUDGES = {
+    "a rubric that is longer than its context": Wrong(
+        ("stages.rl.reward", "rubric = 5001", "max_position_embeddings, ", "shorten rubric"),
+        {"stages.rl.reward": {**JUDGE, "rubric": "{completion}" + 1250 * "say "}},
+    ),
+    "a prompt that is longer than its context": Wrong(
+        ("stages.rl.reward", "max_prompt_length = 5000", "max_position_embeddings, ", "lower max_prompt_length"),
+        {"stages.rl.reward": {**JUDGE, "rubric": "{prompt}{completion}"}, "stages.rl.max_prompt_length": 5000},
+    ),
+    "turns that are longer than its context": Wrong(
+        ("stages.rl.reward", "max_turns x max_completion_length = ", "lower max_turns x max_completion_length"),
+        {
+            **rl(episode={"name": "retry", "max_turns": 20}),
+            "stages.rl.reward": {**JUDGE, "max_tokens": 8},
+            "stages.rl.max_completion_length": 60,
+        },
+    ),
     "an answer that is longer than its context": Wrong(
         ("stages.rl.reward", "max_tokens = 4000", "max_position_embeddings, ", "lower max_tokens"),
         {"stages.rl.reward": {**JUDGE, "max_tokens": 4000}},
@@ -330,6 +351,22 @@ JUDGES = {
     "a completion that is longer than its context": Wrong(
         ("stages.rl.reward", "max_completion_length = 4000", "max_position_embeddings, ", "lower max_completion_length"),
         {"stages.rl.reward": JUDGE, "stages.rl.max_completion_length": 4000},
+    ),
+}
+CREDIT = {"stages.rl.judge_credit": True}
+STEPS = {
+    "of another family": Wrong(
+        ("stages.rl.judge_credit = True", "forward problems of op_dag", "those of mano", "take it away"),
+        {**CREDIT, "data.other": {"band": "edge", "split": "rl", "task": {"name": "mano"}}, "stages.rl.data": {"other": 1.0}},
+    ),
+    "of reverse problems": Wrong(
+        ("stages.rl.judge_credit = True", "op_dag asked in reverse alone", "take it away"),
+        {**CREDIT, "task": {"modes": {"reverse": 1.0}}},
+    ),
+    "of a file": Wrong(
+        ("stages.rl.judge_credit = True", "those of files", "take it away"),
+        {**data(GOOD_ROW)["edit"], **CREDIT},
+        files={"rows.jsonl": GOOD_ROW},
     ),
 }
 PREMISES = {
@@ -350,6 +387,32 @@ PREMISES = {
         "'rl'",
         "no stage of base",
         improves={"arm": "rl_edge", "against": "base", "recorded": "rl", "value": "entropy_last"},
+    ),
+    "a number that the stage of a control does not record": premise(
+        "requires.0.value",
+        "'entropy_lst'",
+        "'entropy_last'",
+        improves={"arm": "rl_hard", "against": "rl_edge", "recorded": "rl", "value": "entropy_lst"},
+    ),
+    "a claim about a stage that its arm lacks": recorded(
+        "test.recorded", "'rl'", "base, whose path is base", value="entropy_last", recorded="rl", arm="base", at_least=0.1
+    ),
+    "a claim about a stage that the other arm lacks": recorded(
+        "test.recorded", "'rl'", "base", difference="entropy_last", recorded="rl", arm="rl_edge", against="base", at_least=0.1
+    ),
+    "a number that a stage does not record": recorded(
+        "test.value", "'tokns'", "'tokens'", value="tokns", recorded="base", arm="rl_edge", at_least=1.0
+    ),
+    "credit that is not judged": recorded(
+        "test.value", "'credit/auc_last'", "rl of rl_edge", value="credit/auc_last", recorded="rl", arm="rl_edge", at_least=0.5
+    ),
+    "a failing number": Wrong(
+        ("claims.0.fails.below", "'reward_frist'", "'reward_first'"),
+        {
+            "claims": [
+                {"says": "x", "test": LIFT, "fails": {"recorded": "rl", "value": "reward_last", "below": "reward_frist"}},
+            ]
+        },
     ),
     "a premise of no kind": premise("'headrom'", "'headroom'", headrom={"arm": "base"}),
     "two premises in one": premise("one of acts", "several", acts="rl_edge", headroom={"arm": "base"}),
@@ -383,6 +446,7 @@ LABELS = {
     "an axis with one value": ("[0, 0.01]", "[0.01]", (":8: figures.beta.x", "one value of it", "name others")),
 }  # fmt: skip
 CASES = {
+    **{f"judged steps: {name}": case for name, case in STEPS.items()},
     **PREMISES,
     **{f"a judge: {name}": case for name, case in JUDGES.items()},
     **{f"{kind}: {name}": case for kind, cases in (("typo", TYPOS), ("reference", REFERENCES)) for name, case in cases.items()},

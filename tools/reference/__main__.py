@@ -1,5 +1,5 @@
 """`python -m tools.reference` writes the generated files: docs/reference/index.md, docs/methods.md, docs/papers.md,
-docs/images/verdicts.svg, docs/reproduction.md with its pictures,
+docs/images/verdicts.svg, those of docs/findings/ (docs/images/finding_*.svg), docs/reproduction.md with its pictures,
 docs/guide/tasks.md, the members in docs/numerics.md, dvc.yaml and the glossary of pages, which are committed, and
 configs/schema/ for editors (`make setup` makes it, `make docs` all). With names it writes those alone. The pages behind the
 indexes are part of the site (`make site`). `python -m tools.reference find WORDS` prints what they say of a member, a key or a
@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from interplay.core.model import UserError
-from tools.reference import editors, lists, methods, pages, papers, pipeline, reproduction, tasks, verdicts
+from tools.reference import editors, findings, lists, methods, pages, papers, pipeline, reproduction, tasks, verdicts
 
 Texts = Mapping[Path, str]
 PARTS: dict[str, Callable[[Path], Texts]] = {
@@ -21,6 +21,7 @@ PARTS: dict[str, Callable[[Path], Texts]] = {
     "glossary": lists.glossary,
     "papers": lambda root: {root / "docs" / "papers.md": papers.page(root)},
     "verdicts": verdicts.picture,
+    "findings": findings.files,
     "reproduction": reproduction.files,
     "tasks": tasks.files,
     "dvc": lambda root: {root / "dvc.yaml": pipeline.text(root)},

@@ -46,16 +46,16 @@ def picture(root: Path) -> Mapping[Path, str]:
         groups[GROUPS[committed.has_one_base(result)]].append((f"{result['study']}{scale}", counts))
     total = sum((counts for rows in groups.values() for _, counts in rows), Counter[str]())
     studies = sum(map(len, groups.values()))
-    marks, top = [_text(8, 18, f"{total.total()} claims in the results of {studies} studies", 14, 600)], 40
+    marks, top = [text(8, 18, f"{total.total()} claims in the results of {studies} studies", 14, 600)], 40
     for said, verdicts in LEGEND.items():
-        marks += [_mark(12, top - SIDE, verdicts[0]), _text(28, top, f"{sum(total[one] for one in verdicts)} {said}", 12)]
+        marks += [_mark(12, top - SIDE, verdicts[0]), text(28, top, f"{sum(total[one] for one in verdicts)} {said}", 12)]
         top += 18
     for group, rows in groups.items():
         top += 22
-        marks.append(_text(8, top, group, 13, 600))
+        marks.append(text(8, top, group, 13, 600))
         for name, counts in sorted(rows, key=_place):
             top += ROW
-            marks.append(_text(MARKS - 10, top, name, 11, anchor="end"))
+            marks.append(text(MARKS - 10, top, name, 11, anchor="end"))
             placed = [verdict for verdict in LOOKS for _ in range(counts[verdict])]
             marks += [_mark(MARKS + PITCH * place, top - SIDE, verdict) for place, verdict in enumerate(placed)]
     height = top + 12
@@ -81,6 +81,7 @@ def _mark(x: int, y: int, verdict: str) -> str:
     return f'<rect x="{x + 0.5}" y="{y + 0.5}" width="{SIDE}" height="{SIDE}" fill="{fill}" stroke="{line}"/>'
 
 
-def _text(x: int, y: int, said: str, size: int, weight: int = 400, anchor: str = "start") -> str:
+def text(x: float, y: float, said: str, size: int, weight: int = 400, anchor: str = "start") -> str:
+    """One line in the ink of these pictures."""
     looks = f'font-size="{size}" font-weight="{weight}" text-anchor="{anchor}" fill="{INK}"'
     return f'<text x="{x}" y="{y}" {looks}>{html.escape(said)}</text>'

@@ -131,6 +131,11 @@ def smallest(value: Any) -> float:
     return min(value.values()) if isinstance(value, Curve) else float(value)
 
 
+def largest(value: Any) -> float:
+    """The largest value of a number that may be a curve."""
+    return max(value.values()) if isinstance(value, Curve) else float(value)
+
+
 def curves_in(value: Any, place: str = "") -> Iterator[tuple[str, Curve]]:
     """Each curve in a spec, with its dotted place."""
     if isinstance(value, Curve):

@@ -16,10 +16,10 @@ from typing import Any
 from interplay.core import artifact, execution, model
 from interplay.data import problems, sets
 from interplay.data.spec import AuditSpec, ProblemsSpec
-from interplay.tasks.audit import BOUND, Finding, audit_verifier
+from interplay.tasks.audit import BOUND, WAITED, Finding, OutOfTime, audit_verifier, time_limit
 from interplay.tasks.family import Environment, Game, Generator, judge_family
 from interplay.tasks.spec import Verify
-from interplay.tasks.turn_audit import Shown, audit_turns, steps_again
+from interplay.tasks.turn_audit import SECONDS, Shown, audit_turns, steps_again
 from interplay.tasks.verdict import Row
 
 Played = Sequence[tuple[str, list[str], list[Shown]]]
@@ -43,22 +43,35 @@ class Elsewhere:
         self.said.close()
 
     def asked(self, spec: ProblemsSpec, count: int, actions: Sequence[tuple[str, list[str]]]) -> tuple[list[str], list[Any]]:
-        """The first rows as the process generates them, and the steps of actions in problems. Raises UserError where it fails."""
+        """The first rows as the process generates them, and the steps of actions in problems. Raises UserError where it fails, or
+        takes longer than all episodes of an audit may."""
         self.process = self.process or self._start()
-        assert self.process.stdin
-        assert self.process.stdout
+        try:
+            with time_limit(SECONDS):
+                return self._answer(self.process, json.dumps([spec.model_dump(mode="json"), count, actions]))
+        except OutOfTime:
+            why = f"no answer within {WAITED * SECONDS:g} s"
+        except EOFError:
+            self.said.seek(0)
+            why = (self.said.read().strip().splitlines() or ["it ended without a word"])[-1]
+        self.process.kill()
+        with contextlib.suppress(BrokenPipeError), self.process:
+            self.process = None
+        name = getattr(spec.task, "function", spec.task.name)
+        raise model.UserError(f"audit of {name}: with PYTHONHASHSEED={OTHER_SEED} the problems cannot be generated again: {why}")
+
+    def _answer(self, process: subprocess.Popen[str], question: str) -> tuple[list[str], list[Any]]:
+        """What the process answers. Raises EOFError where it ends first."""
+        assert process.stdin
+        assert process.stdout
         with contextlib.suppress(BrokenPipeError):
-            self.process.stdin.write(json.dumps([spec.model_dump(mode="json"), count, actions]) + "\n")
-            self.process.stdin.flush()
-        for line in self.process.stdout:  # a package may print, too
+            process.stdin.write(question + "\n")
+            process.stdin.flush()
+        for line in process.stdout:  # a package may print, too
             if line.startswith(ANSWER):
                 rows, steps = json.loads(line.removeprefix(ANSWER))
                 return rows, steps
-        self.process.communicate()
-        self.process = None
-        self.said.seek(0)
-        why = (self.said.read().strip().splitlines() or ["it ended without a word"])[-1]
-        raise model.UserError(f"audit: another process cannot generate the problems again: {why}")
+        raise EOFError
 
     def _start(self) -> subprocess.Popen[str]:
         code = "from interplay.data import audit; audit.answer_audits()"

@@ -37,6 +37,8 @@ class Kind(NamedTuple):
     """Names in its `metrics.jsonl`: what a figure with `x: step` can draw."""
     logged_prefixes: tuple[str, ...] = ()
     """Beginnings of further names, whose ends depend on the study: bands, parts of a reward, a sampler's own."""
+    recorded: Callable[[Any], tuple[str, ...] | None] = lambda spec: None
+    """Names of the numbers in the record of a spec, which claims may be about; one that ends with / begins others. None: any."""
     logs_kl: Callable[[Any], bool] = lambda spec: False
     """Whether a spec logs `kl`: there is a reference, or its loss measures it."""
     loss: str = "cross-entropy (nats per token)"
@@ -68,6 +70,8 @@ COMPLETIONS = ("entropy", "length", "truncated", "completion_tokens")
 UPDATE = ("loss", "grad_norm", "optimizer_steps", "trained_tokens", "kl_old", "clip_fraction", "phi", "divergence", "step_error")
 """Of every update of RL; the last four where its loss has them."""
 KL = "kl"
+TRAINED = ("steps", "tokens", "parameters")
+"""Recorded by every trainer."""
 TRAINING = ("optimizer.name", "optimizer.learning_rate", "schedule.name", "batch_tokens", "dtype")
 PAIRS_SETTINGS = ("steps", "pairs_per_step", "optimizer.name", "optimizer.learning_rate")
 CURVES = ("metrics.jsonl",)
@@ -79,6 +83,7 @@ LANGUAGE_MODEL: dict[str, Any] = {
     "references": study_keys.TrainReferences,
     "cost": formulas.Training(),
     "logged": STEP,
+    "recorded": lambda spec: TRAINED,
     "logged_prefixes": ("eval_loss/",),
     "processes": True,
     "stacked": "interplay.train.stack:train_replicas",
@@ -95,6 +100,7 @@ KINDS: dict[str, Kind] = {
         references=study_keys.SourceReferences,
         cost=formulas.Importing(),
         settings=("path", "hub_id", "revision"),
+        recorded=lambda spec: ("parameters",),
         starts_path=True,
     ),
     "problems": Kind(
@@ -171,6 +177,7 @@ KINDS: dict[str, Kind] = {
             *UPDATE,
         ),
         logged_prefixes=("reward/", "drawn/", "sampling/", "sampler/", "critic/", "credit/", "curve/"),
+        recorded=RLSpec.recorded,
         logs_kl=lambda spec: spec.method.loss.refers(),
         loss="policy loss",
         step="RL step",
@@ -199,6 +206,7 @@ KINDS: dict[str, Kind] = {
             *("completions", "prompt_tokens", "completion_tokens", "tokens", "optimizer_steps"),
         ),
         logged_prefixes=("flaw/", "teacher/"),
+        recorded=TeachSpec.recorded,
         step="outer step",
         settings=(
             *("proposer", "teacher_reward", "datasets", "problems_per_dataset", "inner_steps", "promote_threshold", "steps"),
@@ -217,6 +225,7 @@ KINDS: dict[str, Kind] = {
         cost=formulas.Tuning(train.PreferSpec),
         logged=STEP,
         logged_prefixes=("rewards/", "logps/", "retain_", "eval_"),
+        recorded=lambda spec: (*TRAINED, "pairs", "eval_loss", "eval_retain_nll", "eval_rewards/", "eval_logps/"),
         logs_kl=lambda spec: spec.loss_type == "kto",
         loss="preference loss",
         settings=("loss_type", "beta", *PAIRS_SETTINGS),
@@ -232,6 +241,7 @@ KINDS: dict[str, Kind] = {
         planned=("forget_mix", "retain_mix"),
         cost=formulas.Tuning(train.UnlearnSpec),
         logged=(*STEP, "forget_loss", "retain_loss", "grad_cosine", "uniform_kl"),
+        recorded=lambda spec: (*TRAINED, *(f"eval_{side}_loss{end}" for side in ("forget", "retain") for end in ("", "_before"))),
         logged_prefixes=("eval_",),
         loss="unlearning objective",
         settings=("objective", "formulation", "steps", "problems_per_step", "optimizer.name", "optimizer.learning_rate"),
@@ -248,6 +258,7 @@ KINDS: dict[str, Kind] = {
         planned=study_keys.MIX,
         cost=formulas.Tuning(train.RewardModelSpec),
         logged=(*STEP, "accuracy", "nll", "margin"),
+        recorded=lambda spec: (*TRAINED, "pairs", *spec.evaluated()),
         logged_prefixes=("eval_",),
         loss="loss of pairs",
         settings=("heads", "margin", *PAIRS_SETTINGS),
@@ -295,6 +306,7 @@ KINDS: dict[str, Kind] = {
         hue=45,
         references=study_keys.SelectReferences,
         planned=("candidates",),
+        recorded=lambda spec: ("step", "value", "candidates"),
     ),
     "calibrate": Kind(
         CalibrateSpec,

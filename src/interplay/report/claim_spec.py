@@ -247,6 +247,10 @@ class Failing(Model):
             raise ValueError("give one of below, above: a number, or a key of the same record")
         return self
 
+    def numbers(self) -> dict[str, str]:
+        """Its keys that name a number of the record."""
+        return {key: str(getattr(self, key)) for key in ("value", "below", "above") if isinstance(getattr(self, key), str)}
+
 
 class Forecast(Model):
     """What is expected of a claim before its data are there; one of these, or both."""

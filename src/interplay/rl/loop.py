@@ -13,6 +13,7 @@ from tokenizers import Tokenizer
 
 from interplay.core import curve, execution, random
 from interplay.core.metrics import Metrics, Progress, read, telemetry
+from interplay.core.model import UserError
 from interplay.data import audit, sets, tokenizer as text
 from interplay.data.steps.turns import open_library
 from interplay.data.trajectory import read_samples
@@ -25,7 +26,7 @@ from interplay.rl.advantages import advantages, critic, cut_segments, update_bas
 from interplay.rl.batch import Batch, Memory, StepContext, join, take
 from interplay.rl.opponents import frozen_engine, opponents_of
 from interplay.rl.reward_spec import ModelReward, terms_of
-from interplay.rl.rewards import Graders, score_completions
+from interplay.rl.rewards import Graders, has_steps, score_completions
 from interplay.rl.spec import RLSpec
 from interplay.rl.update import Learner, bearing, collisions_of, entropy_of, likelihood_of, reference_of, token_weights, update
 from interplay.rollout.engine import Coroutine, Outcome, closing, engine, run_replicas, shard_engine
@@ -156,7 +157,7 @@ def loaded(
     spec: RLSpec, inputs: dict[str, Path], how: execution.Run
 ) -> tuple[decoder.Decoder, tuple[tuple[float, decoder.Decoder], ...], Tokenizer, sets.Pool]:
     """The model of the role `init`, the frozen references of the KL terms with their weights, its tokenizer, and the problems.
-    Raises UserError where a reference has another tokenizer."""
+    Raises UserError where a reference has another tokenizer, or no row has the steps that `judge_credit` compares."""
     torch.set_num_threads(how.threads)
     torch.manual_seed(spec.seed)  # nothing here draws from torch's own stream, but it is saved, and starts at random otherwise
     tokenizer = text.load(inputs["init"])
@@ -169,6 +170,8 @@ def loaded(
     )
     pool = sets.load_pool([inputs[f"data.{i}"] for i in range(len(spec.mix))])
     text.check_prompt_lengths(tokenizer, [row.prompt for row in pool.rows], spec.max_prompt_length)
+    if spec.judge_credit and not any(map(has_steps, pool.rows)):
+        raise UserError("judge_credit: no row is a forward problem of op_dag, whose steps it compares; take it away")
     references = zip(weights.values(), (one.requires_grad_(False) for one in frozen), strict=True)
     return policy, tuple(references), tokenizer, pool
 

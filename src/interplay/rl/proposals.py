@@ -199,17 +199,13 @@ PROPOSALS = pa.schema(
     ]
 )
 """`flaw`: why it is no problem, empty where it is one; `op` and `answer`: of a problem, else 0 and empty."""
-TOTALS = ("completions", "prompt_tokens", "completion_tokens", "tokens", "optimizer_steps")
-"""Values of a step that a record sums over the run."""
-MEANS = ("valid", "distinct", "op", "reward", "reward_std", "probe_before", "probe_after", "probe_student", "student_reward")
-"""Values whose means over the first and the last tenth of the run are in its record."""
 
 
 class Spent:
     """What a step samples and trains on, as it goes along."""
 
     def __init__(self) -> None:
-        self.sums = dict.fromkeys(TOTALS, 0.0)
+        self.sums = dict.fromkeys(TeachSpec.TOTALS, 0.0)
 
     def asked(self, tokens: int, completions: int) -> None:
         """Completions that nothing is trained on."""
@@ -282,8 +278,8 @@ def finish(out: Path, spec: TeachSpec) -> None:
 def summary(lines: list[dict[str, Any]]) -> dict[str, Any]:
     """The record's metrics from the lines of metrics.jsonl: totals over the run, promotions, what the teacher wrote, and means
     over the first and the last tenth."""
-    totals = records.total_values(lines, TOTALS)
+    totals = records.total_values(lines, TeachSpec.TOTALS)
     written = int(sum(line.get("teacher/completion_tokens", 0) for line in lines))
     totals["tokens"] += written
     counts = {"steps": len(lines), **records.total_values(lines, ("promoted",)), "proposal_tokens": written}
-    return {**counts, **totals, **records.mean_of_ends(lines, MEANS)}
+    return {**counts, **totals, **records.mean_of_ends(lines, TeachSpec.MEANS)}

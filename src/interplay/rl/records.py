@@ -110,10 +110,8 @@ def rank_steps(batch: Batch, advantage: torch.Tensor, now: StepContext) -> dict[
 
 def summarise_run(lines: list[dict[str, Any]]) -> dict[str, Any]:
     """The record's metrics from the lines of metrics.jsonl: totals over the run, and means over its first and its last tenth."""
-    totals = total_values(lines, ("optimizer_steps", "completions", "prompt_tokens", "completion_tokens"))
-    names = ["reward", "strict", "answer", "frac_all_pass", "frac_all_fail", "effective_ratio", "entropy", "length", "truncated"]
-    names += [name for name in ("credit/auc", "credit/pairs") if name in lines[0]]
-    return {"steps": len(lines), **totals, **mean_of_ends(lines, names)}
+    names = [*RLSpec.MEANS, *(name for name in RLSpec.CREDIT if name in lines[0])]
+    return {"steps": len(lines), **total_values(lines, RLSpec.TOTALS), **mean_of_ends(lines, names)}
 
 
 def total_values(lines: list[dict[str, Any]], names: Sequence[str]) -> dict[str, int]:

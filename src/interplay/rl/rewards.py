@@ -147,10 +147,15 @@ def _spans(row: Row, completion: str, verdict: Verdict) -> list[Span]:
     return [*made, Span(made[-1].end if made else 0, WHOLE, len(made), float(verdict.answer))]
 
 
+def has_steps(row: Row) -> bool:
+    """Whether a program judges the steps of its completions."""
+    return row.family == "op_dag" and row.mode == dag.FORWARD
+
+
 def judged_steps(row: Row, completion: str) -> list[Span] | None:
     """The steps before the answer, in characters, each worth 1 before the first wrong one and 0 from there on; None where no
     program judges them."""
-    if row.family != "op_dag" or row.mode != "forward":
+    if not has_steps(row):
         return None
     wrong = terse_variants.first_wrong(dag.loads(row.graph), completion, terse.SECTION in row.solution)
     right_until = len(completion) if wrong is None else wrong[0]

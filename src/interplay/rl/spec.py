@@ -142,6 +142,14 @@ class RLSpec(TrainedSpec, ExactSpec, TunedSpec):
     where the stage names under `offline` an evaluate stage: samples of `init` on `data.<i>`, from which the sampler starts."""
 
     FOREIGN: ClassVar[Mapping[str, Foreign]] = {"trl": TRL_RL, "verl": VERL_RL}
+    TOTALS: ClassVar[tuple[str, ...]] = ("optimizer_steps", "completions", "prompt_tokens", "completion_tokens")
+    """Values of a step that a record sums over the run."""
+    MEANS: ClassVar[tuple[str, ...]] = (
+        *("reward", "strict", "answer", "frac_all_pass", "frac_all_fail", "effective_ratio", "entropy", "length", "truncated"),
+    )
+    """Values whose means over the first and the last tenth of the run are in its record, as `NAME_first` and `NAME_last`."""
+    CREDIT: ClassVar[tuple[str, ...]] = ("credit/auc", "credit/pairs")
+    """The same with `judge_credit`."""
     method: Annotated[Method, ByName("method")]
     """A file of configs/method by its name, or its content."""
     reward: reward_spec.Reward = reward_spec.ProcessReward()
@@ -334,6 +342,11 @@ class RLSpec(TrainedSpec, ExactSpec, TunedSpec):
         by_turns = credit.judges() if isinstance(credit, advantage_spec.TurnsAdvantage) else []
         return [*by_turns, *(one for one in reward_spec.terms_of(self.reward) if isinstance(one, reward_spec.JudgeReward))]
 
+    def recorded(self) -> tuple[str, ...]:
+        """Names of the numbers in its record."""
+        means = (*self.MEANS, *(self.CREDIT if self.judge_credit else ()))
+        return ("steps", *self.TOTALS, *(f"{name}_{end}" for name in means for end in ("first", "last")))
+
     def continues(self, shorter: "RLSpec") -> bool:
         """Whether a run of this spec starts with the very steps of a `shorter` one and may go on from its end: nothing else
         differs, neither the rate nor a member of a seam depends on the length, and all that is to be kept of those was kept."""
@@ -367,6 +380,10 @@ class TeachSpec(RLSpec):
     NEEDS: ClassVar[frozenset[str]] = frozenset({"every_prompt", "equal_groups", "bare_prompts", "one_round"})
     REFUSES: ClassVar[frozenset[str]] = frozenset({"several_turns", "stateful_steps", "reads_rollouts", "learned_reward"})
     """A student's few steps leave no room for a state, and proposals have nothing but their advantage."""
+    TOTALS: ClassVar[tuple[str, ...]] = ("completions", "prompt_tokens", "completion_tokens", "tokens", "optimizer_steps")
+    MEANS: ClassVar[tuple[str, ...]] = (
+        *("valid", "distinct", "op", "reward", "reward_std", "probe_before", "probe_after", "probe_student", "student_reward"),
+    )
     lora: Annotated[Literal[None], Since(None)] = None
     """A teacher and its student train all weights."""
     numerics: Annotated[Literal["fast"], Since("fast")] = "fast"
@@ -433,6 +450,10 @@ class TeachSpec(RLSpec):
         if self.teacher_reward == "grounded":
             return asked
         return asked + self.datasets * self.problems_per_dataset * self.method.allocation.num_generations
+
+    def recorded(self) -> tuple[str, ...]:
+        """Of the outer steps, and what the teacher wrote."""
+        return (*super().recorded(), "promoted", "proposal_tokens")
 
     def proposals(self) -> int:
         """Texts that the teacher writes in an outer step."""

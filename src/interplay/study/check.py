@@ -1,10 +1,12 @@
 """Checks of stages, once they are planned and before the first job: each can run as its spec and run block say."""
 
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from interplay.core import artifact, references
+from interplay.core.curve import largest
 from interplay.core.model import KeyPlace, Model, nearest_name
 from interplay.data.spec import CorpusSpec, ProblemsSpec, TokenizerSpec
 from interplay.evaluate.spec import ENTROPY, EvaluateSpec, SelectSpec
@@ -19,6 +21,7 @@ from interplay.rollout import seat_spec
 from interplay.rollout.spec import EnvironmentEpisode, SeatsEpisode, SelfPlayEpisode, vllm_misfit
 from interplay.study import plan, sets
 from interplay.tasks.family import Environment, Game, families_with, families_with_language, task_family
+from interplay.tasks.op_dag.spec import OpDag
 from interplay.tasks.verdict import BOX
 from interplay.train.spec import PretrainSpec, TrainSpec, TuneSpec
 
@@ -41,10 +44,25 @@ def check_stage(stage: plan.Stage, stages: Stages, place: KeyPlace) -> None:
     if isinstance(stage.spec, RLSpec) and "offline.0.0" in stage.deps and not reads_offline(stage.spec.method.sampler):
         name = stage.spec.method.sampler.name
         raise place.key("offline").error(f"the sampler {name} learns nothing from samples; take it away")
+    if isinstance(stage.spec, RLSpec) and stage.spec.judge_credit:
+        _check_credit(stage, stages, place.key("judge_credit"))
     if isinstance(stage.spec, TeachSpec):
         _check_teacher(stage, stage.spec, stages, place)
     if isinstance(stage.spec, SelectSpec):
         _check_selection(stage, stage.spec, stages, place)
+
+
+def _check_credit(stage: plan.Stage, stages: Stages, key: KeyPlace) -> None:
+    """Some problems of the stage may have steps that a program judges: files have none, and what the rows of a transform are is
+    known once they are made."""
+    drawn = [digest for role, digest in stage.deps.items() if role.split(".")[0] == "data"]
+    specs = [stages[digest].spec for digest in sets.with_sources(stages, drawn)]
+    made = [spec for spec in specs if isinstance(spec, ProblemsSpec)]
+    if any(spec.transform or (isinstance(spec.task, OpDag) and spec.task.modes.get("forward")) for spec in made):
+        return
+    found = ", ".join(sorted({getattr(spec.task, "function", spec.task.name) for spec in made})) or "files"
+    has = "op_dag asked in reverse alone" if found == "op_dag" else found
+    raise key.error(f"compares the steps of forward problems of op_dag, and there are those of {has}; take it away", True)
 
 
 def _check_rows(spec: TrainSpec, corpora: Iterable[Model], processes: int, place: KeyPlace) -> None:
@@ -167,8 +185,9 @@ COMPANIONS_EVALUATION = {
 
 
 def check_judges(stage: plan.Stage, stages: Stages, place: KeyPlace) -> None:
-    """A question with a whole completion, and its answer, fit the context that a judging model declares. Where tokenizers differ
-    only the answer is counted. Raises UserError."""
+    """A question with a whole episode, and its answer, fit the context that a judging model declares: the text of the rubric,
+    the longest prompt that the stage declares where the rubric has it, and all turns. Of another tokenizer than the policy's
+    only rubric and answer are counted. Raises UserError."""
     if not isinstance(stage.spec, RLSpec | EvaluateSpec):
         return
     key = place.key("judged") if isinstance(stage.spec, EvaluateSpec) else place.key("reward")
@@ -177,12 +196,33 @@ def check_judges(stage: plan.Stage, stages: Stages, place: KeyPlace) -> None:
         ref = stage.deps.get(one.arm, "")
         if not (most := _context_of(ref, stages)):
             continue
-        read = stage.spec.max_completion_length if own and own == _tokenizer_of(ref, stages) else 0
-        if read + one.max_tokens > most:
-            asked = f"an answer of max_tokens = {one.max_tokens}"
-            asked += f" to a completion of max_completion_length = {read}" if read else ""
-            remedy = "lower max_tokens" if read < most else "lower max_completion_length"
-            raise key.error(f"{asked} is longer than the judging model's max_position_embeddings, {most}; {remedy}")
+        counted = _judge_reads(stage.spec, one, bool(own) and own == _tokenizer_of(ref, stages), _spells(ref, stages))
+        if sum(counted.values()) > most:
+            parts = " + ".join(f"{what} = {tokens}" for what, tokens in counted.items() if tokens)
+            longest = max(counted, key=lambda what: counted[what])
+            remedy = "shorten rubric" if longest == "rubric" else f"lower {longest}"
+            raise key.error(f"{parts} tokens exceed the judging model's max_position_embeddings, {most}; {remedy}")
+
+
+def _judge_reads(spec: RLSpec | EvaluateSpec, asked: seat_spec.Rubric, same: bool, spells: bool) -> dict[str, int]:
+    """What a question to a judge and its answer take of the judge's context at most, in tokens. `same`: it has the tokenizer of
+    the policy; `spells`: that has a token per character; else each word of the rubric counts as one."""
+    text = re.sub(r"\{\w+\}", " ", asked.rubric)
+    episode = spec.method.episode if isinstance(spec, RLSpec) else spec.episode
+    turns = int(largest(getattr(episode, "max_turns", 1)))
+    prompt = getattr(spec, "max_prompt_length", None) if "{prompt}" in asked.rubric else None
+    return {
+        "rubric": len(text) if spells else len(text.split()),
+        "max_prompt_length": (prompt or 0) * same,
+        "max_turns x max_completion_length" if turns > 1 else "max_completion_length": spec.max_completion_length * turns * same,
+        "max_tokens": asked.max_tokens,
+    }
+
+
+def _spells(model: str, stages: Stages) -> bool:
+    """Whether the tokenizer of a model has a token per character, as far as the plan knows."""
+    found = stages.get(_tokenizer_of(model, stages))
+    return found is not None and isinstance(found.spec, TokenizerSpec) and found.spec.algorithm == "characters"
 
 
 def _context_of(model: str, stages: Stages) -> int:

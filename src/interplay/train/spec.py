@@ -262,6 +262,12 @@ class RewardModelSpec(trainer_spec.TrainedSpec, PairSpec):
     """Who computes losses and updates. trl: TRL's RewardTrainer with accelerate, which needs the extra of that name;
     docs/guide/training.md says what it expresses. Pairs, their order and the initial head are the same."""
 
+    def evaluated(self) -> tuple[str, ...]:
+        """Names of what its record says of the held-out pairs; one that ends with / begins those by rater."""
+        routed = ("eval_gated_accuracy", "eval_routed_accuracy")
+        of_routing = (*routed, *(f"{name}/" for name in routed), "eval_routing_gain") if self.routing else ()
+        return ("eval_accuracy", "eval_nll", "eval_margin", *of_routing)
+
 
 # Unlearning: some training data is to be forgotten, the rest retained.
 
