@@ -287,6 +287,13 @@ def test_a_generator_that_hangs_with_another_hash_seed_alone_is_named(monkeypatc
         assert there.process is None, "what hangs is ended"
 
 
+def test_a_generator_that_does_not_end_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    task = OwnTask(function="late.py:Late", source=HANGS.replace("HERE", "0"))
+    monkeypatch.setattr("interplay.data.audit.TO_GENERATE", 0.3)
+    with pytest.raises(UserError, match=r"late.py:Late: op = 9: 4 problems take more than 0.3 s"):
+        audit_task(task, 9, 4)
+
+
 def test_an_unknown_dataset_of_reasoning_gym_is_refused() -> None:
     pytest.importorskip("reasoning_gym", reason="the extra reasoning-gym")
     task = TaskKey.model_validate({"task": {"name": "reasoning_gym", "dataset": "leg_count"}}).task

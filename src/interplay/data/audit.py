@@ -57,8 +57,9 @@ class Elsewhere:
         self.process.kill()
         with contextlib.suppress(BrokenPipeError), self.process:
             self.process = None
-        name = getattr(spec.task, "function", spec.task.name)
-        raise model.UserError(f"audit of {name}: with PYTHONHASHSEED={OTHER_SEED} the problems cannot be generated again: {why}")
+        raise model.UserError(
+            f"audit of {_task_name(spec.task)}: with PYTHONHASHSEED={OTHER_SEED} the problems cannot be generated again: {why}"
+        )
 
     def _answer(self, process: subprocess.Popen[str], question: str) -> tuple[list[str], list[Any]]:
         """What the process answers. Raises EOFError where it ends first."""
@@ -91,6 +92,8 @@ class Elsewhere:
 
 ANSWER = "rows and steps: "
 """What a line of an answer begins with."""
+TO_GENERATE = 20.0
+"""CPU seconds for the problems of an audit: a dataset of another package may search for hours."""
 TO_END = 10
 """Seconds that the process has to end once nothing more is asked: a package may have left a thread in it."""
 
@@ -181,10 +184,22 @@ def audit_rows(
 
 
 def audit_task(task: Any, op: int, count: int, there: Elsewhere | None = None) -> list[Finding]:
-    """All checks of problems of a task at one op. Raises UserError where the task has no such op."""
+    """All checks of problems of a task at one op. Raises UserError where the task has no such op, or takes longer than
+    TO_GENERATE for its problems."""
     spec = ProblemsSpec(task=task, bands={"all": {op: 1.0}}, shares={"all": 1.0}, size=count, split="train")
-    rows = problems.first_rows(spec, execution.Run(), count)
+    try:
+        with time_limit(TO_GENERATE):
+            rows = problems.first_rows(spec, execution.Run(), count)
+    except OutOfTime:
+        took = f"{count} problems take more than {TO_GENERATE:g} s of CPU time"
+        raise model.UserError(
+            f"audit of {_task_name(task)}: op = {op}: {took}; set an easier `config`, another op, or fewer --rows"
+        ) from None
     return audit_rows(rows, spec, execution.Run(), rows[:AGAIN], there)
+
+
+def _task_name(task: Any) -> str:
+    return getattr(task, "function", None) or getattr(task, "dataset", task.name)
 
 
 def kept_findings(folder: Path) -> list[str]:
