@@ -126,6 +126,10 @@ METHODS: dict[str, dict[str, Any]] = {
         "loss": {"name": "direct_advantage"},
         "advantage": {"name": "segments", "samples": 4},
     },
+    "unlikely": {
+        "advantage": {"name": "segments", "samples": 4, "whiten": True},
+        "edits": [{"name": "uncertain_tokens"}],
+    },
     "vespo": {
         "loss": {"name": "vespo"},
         "advantage": {"name": "length_baseline"},

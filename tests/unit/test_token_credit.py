@@ -18,6 +18,7 @@ from torch import Tensor
 
 from interplay.core.metrics import read
 from interplay.core.model import UserError
+from interplay.kernels import exact
 from interplay.rl import loop
 from interplay.rl.advantage_spec import Advantage, GaeAdvantage, ValueHead, WhitenedAdvantage
 from interplay.rl.advantages import advantages, by_critic, gae, value_loss
@@ -71,13 +72,13 @@ def close(found: Tensor, expected: Any, tolerance: float = 1e-6) -> None:
 def test_the_reward_comes_with_the_last_token_and_terms_of_tokens_where_they_belong() -> None:
     shaped = torch.tensor([[-0.1, -0.2, 0.0], [0.0, 0.0, -0.5]], dtype=torch.float64)
     batch = batch_of([0.7, 0.5], [0, 0], [2, 3], shaped=shaped)
-    close(earned(batch), [[-0.1, 0.8, 0.0], [0.0, 0.0, 0.5]])
-    close(returns(earned(batch), batch.mask(), 0.5), [[0.3, 0.8, 0.0], [0.125, 0.25, 0.5]])
+    close(earned(batch, exact.FAST), [[-0.1, 0.8, 0.0], [0.0, 0.0, 0.5]])
+    close(returns(earned(batch, exact.FAST), batch.mask(), 0.5), [[0.3, 0.8, 0.0], [0.125, 0.25, 0.5]])
 
 
 def test_spans_pay_with_their_last_tokens_and_empty_ones_pay_nobody() -> None:
     spans = [[Span(0, 2, 0, 1.0), Span(2, 3, 1, 0.5), Span(0, 0, 2, 9.0)]]
-    close(earned(batch_of([0.75], [0], [3], spans=spans), "spans"), [[0.0, 1.0, 0.5]])
+    close(earned(batch_of([0.75], [0], [3], spans=spans), exact.FAST, "spans"), [[0.0, 1.0, 0.5]])
 
 
 def test_turns_pay_what_they_are_worth_with_the_penalty_token_by_token() -> None:
@@ -88,14 +89,14 @@ def test_turns_pay_what_they_are_worth_with_the_penalty_token_by_token() -> None
     found = shape_rewards(batch, now)
     assert [span.value for span in (found.spans or [[]])[0]] == pytest.approx([-0.2, 0.9])
     close(found.rewards, [0.7])
-    close(earned(found, "turns"), [[-0.1, -0.1, 0.0, 0.9]])
-    close(earned(found), [[-0.1, -0.1, 0.0, 0.9]])
+    close(earned(found, exact.FAST, "turns"), [[-0.1, -0.1, 0.0, 0.9]])
+    close(earned(found, exact.FAST), [[-0.1, -0.1, 0.0, 0.9]])
 
 
 def test_a_row_that_goes_on_earns_no_reward_yet() -> None:
     shaped = torch.tensor([[-0.1, -0.2]], dtype=torch.float64)
     batch = batch_of([0.7], [0], [2], shaped=shaped, unfinished=torch.tensor([True]))
-    close(earned(batch), [[-0.1, 0.0]])
+    close(earned(batch, exact.FAST), [[-0.1, 0.0]])
 
 
 # The penalty in the reward.
@@ -111,7 +112,7 @@ def test_the_penalty_is_charged_by_token_next_to_terms_of_whole_completions() ->
     found = shape_rewards(batch, now)
     close(found.parts["kl"], [-0.025, -0.1])
     close(found.rewards, [1 - 0.025 - 1.0, -0.1 - 0.5])
-    close(earned(found), [[-0.05, 1 + 0.025 - 1.0], [-0.6, 0.0]])
+    close(earned(found, exact.FAST), [[-0.05, 1 + 0.025 - 1.0], [-0.6, 0.0]])
 
 
 DENSE = """
@@ -126,7 +127,7 @@ def test_a_shaping_of_the_users_own_may_pay_single_tokens() -> None:
     spec = OwnShaping(function="mine.py:first", source=DENSE)
     found = shape_rewards(batch_of([1.0, 0.0], [0, 0], [2, 1]), now_of(shaping=[spec]))
     close(found.rewards, [1.5, 0.5])
-    close(earned(found), [[0.5, 1.0], [0.5, 0.0]])
+    close(earned(found, exact.FAST), [[0.5, 1.0], [0.5, 0.0]])
     wrong = OwnShaping(function="mine.py:first", source=DENSE, options={"worth": 0.0})
     with pytest.raises(UserError, match="must return a tensor of shape"):
         shape_rewards(batch_of([1.0, 0.0], [0, 0], [2, 1]), now_of(shaping=[wrong]))
@@ -357,7 +358,7 @@ def test_each_weighing_of_tokens_is_that_of_verl(mode: str) -> None:
     weights = token_weights(mode, mask, int(mask.sum()), 1, 6)
     close(weights, GOLDEN["aggregation"][mode])
     values = given("values")
-    losses = value_loss(values + 0.3 * given("dense"), values, earned(golden_batch(dense=True)), 0.05)
+    losses = value_loss(values + 0.3 * given("dense"), values, earned(golden_batch(dense=True), exact.FAST), 0.05)
     close((losses * weights).sum()[None], GOLDEN["aggregation"]["value/" + mode])
     close((given("entropy") * weights).sum()[None], GOLDEN["aggregation"]["entropy/" + mode])
 

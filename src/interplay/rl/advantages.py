@@ -87,7 +87,7 @@ def gae(
     last token V is 0. A row that goes on in a later step has no reward yet, and V behind its last token is that before it
     (T-PPO, arXiv:2506.15050). Places outside the mask are passed over, as if their neighbours stood side by side. At the last
     token of a turn the discount is `gamma_turn`, where that is given."""
-    mask, paid = batch.mask(), group_advantages.earned(batch, rewards, by)
+    mask, paid = batch.mask(), group_advantages.earned(batch, by, rewards)
     later = torch.where(batch.finished(), 0.0, values[torch.arange(len(values)), batch.last()])
     found, running = torch.zeros_like(values), torch.zeros(len(values), dtype=values.dtype)
     discount = torch.full_like(values, gamma)
@@ -118,7 +118,8 @@ def by_segments(spec: specs.SegmentAdvantage, batch: Batch, now: StepContext) ->
             later = end if stop == length else worth[row, stop]
             found[row, start:stop] = later - worth[row, start]
     if spec.whiten:
-        return group_advantages.whitened_over(found, batch.mask() & (batch.logprobs.exp() < spec.threshold)).float()
+        unlikely = batch.mask() & (now.by.exp(batch.logprobs) < spec.threshold)
+        return group_advantages.whitened_over(found, unlikely, now.by).float()
     return (found * batch.mask()).float()
 
 

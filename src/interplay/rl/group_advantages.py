@@ -107,13 +107,13 @@ def whitened(spec: specs.WhitenedAdvantage, batch: Batch, now: StepContext) -> T
     """(r - baseline), less its mean over all tokens of the batch and over its deviation over them (REINFORCE++,
     arXiv:2501.03262). Deviations are Bessel-corrected; to the variance 1e-8 is added, as in verl."""
     if spec.baseline == "none":
-        paid = earned(batch, spec.rewards, now.by)
+        paid = earned(batch, now.by, spec.rewards)
         return whitened_over(returns(paid, batch.mask(), spec.gamma), batch.mask(), now.by).float()
     values = standardised(batch.rewards, batch.groups, batch.baseline_mask())[0]
     return whitened_over(values[:, None].expand(batch.tokens.shape), batch.mask(), now.by).float()
 
 
-def earned(batch: Batch, rewards: specs.Rewarded = "outcome", by: exact.Functions = exact.FAST) -> Tensor:
+def earned(batch: Batch, by: exact.Functions, rewards: specs.Rewarded = "outcome") -> Tensor:
     """(N,T) float64: what each token earns. The reward of a row, or those of its spans or turns, come with their last tokens;
     terms of shapings where they belong. A row that goes on in a later step has no reward yet, and earns the terms alone."""
     last, rows = batch.last(), torch.arange(len(batch))
@@ -143,7 +143,7 @@ def returns(rewards: Tensor, mask: Tensor, gamma: float) -> Tensor:
     return found * mask
 
 
-def whitened_over(values: Tensor, mask: Tensor, by: exact.Functions = exact.FAST) -> Tensor:
+def whitened_over(values: Tensor, mask: Tensor, by: exact.Functions) -> Tensor:
     """(N,T) float64 values less their mean over the mask (N,T) bool and over their deviation over it; 0 outside, and everywhere
     where all are equal."""
     tokens = mask.sum().clamp(min=2)
@@ -169,7 +169,7 @@ def remax(spec: specs.RemaxAdvantage, batch: Batch, now: StepContext) -> Tensor:
     greedy = dict(zip(first, now.continued(batch, [(row, 0) for row in first.values()], 0).tolist(), strict=True))
     baseline = torch.tensor([greedy[i] for i in batch.ids.tolist()], dtype=torch.float64)
     mask = batch.mask()
-    paid = returns(earned(batch, by=now.by), mask, 1.0)
+    paid = returns(earned(batch, now.by), mask, 1.0)
     return ((paid - baseline[:, None]) * mask).float()
 
 
@@ -205,7 +205,7 @@ def optimal_token_baseline(spec: specs.TokenBaselineAdvantage, batch: Batch, now
     """G_t - sum_i G_t W_t / sum_i W_t over the rows i of the group that have a token at t, G the return and W_t = sum over j <=
     t of 1 - 2 pi_j + sum_v pi_j(v)^2, the squared norms of the gradients of the logits (verl; its epsilon 1e-8)."""
     mask, counted = batch.mask(), batch.baseline_mask()[:, None]
-    paid = returns(earned(batch), mask, 1.0)
+    paid = returns(earned(batch, now.by), mask, 1.0)
     weight = ((1 - 2 * now.by.exp(batch.logprobs.double()) + now.collisions(batch).double()) * mask).cumsum(1) * mask
     baseline = torch.zeros_like(paid)
     for group in batch.groups.unique():
