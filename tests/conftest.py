@@ -1,11 +1,11 @@
 """A laboratory of one's own: a copy of the project's workflow in a temporary folder, run with the real Snakemake."""
 
 import contextlib
+import copy
 import fcntl
 import gc
 import hashlib
 import os
-import pickle
 import shutil
 import signal
 import subprocess
@@ -67,7 +67,7 @@ def compositions() -> Iterator[None]:
     """Hydra composes a study at a scale once for files of the same content, wherever they lie: it takes four fifths of a plan. Of
     the project's own files each study and each scale is composed once. A study that differs is composed of files that were read
     once."""
-    compose, known = composition.compose_study, dict[Any, bytes]()
+    compose, known = composition.compose_study, dict[Any, dict[str, Any]]()
     load, read = OmegaConf.load, dict[str, Any]()
     own, shared = _contents(ROOT / "configs"), composition.Parts()
 
@@ -92,8 +92,8 @@ def compositions() -> Iterator[None]:
     ) -> dict[str, Any]:
         key = (study, scale, repr(knobs), _contents(configs))
         if key not in known:
-            known[key] = pickle.dumps(compose(configs, study, scale, knobs, shared if key[-1] == own else parts))
-        return dict(pickle.loads(known[key]))  # a quarter of what a deep copy takes
+            known[key] = compose(configs, study, scale, knobs, shared if key[-1] == own else parts)
+        return copy.deepcopy(known[key])
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(composition, "compose_study", remembered)
