@@ -60,7 +60,7 @@ EXACT: dict[str, Any] = {"dtype": "int8", "numerics": "exact"}
 HOW = Run(engine_batch=128, micro_batch_tokens=8000, save_minutes=0.0)
 FACTS = Bios(level="by_heart", people=12, relations=3, attributes=1, values=5, parametric=1.0)
 TASKS = {
-    "op_dag": (world.TASK, {1: 0.8, 2: 0.2}, 16, 40),
+    "op_dag": (world.TASK, {1: 0.8, 2: 0.2}, 16, 60),
     "calculator": (Calculator(largest=4, operators="+"), {1: 1.0}, 10, 40),
     "self_search": (SelfSearch(bios=FACTS), {1: 1.0}, 40, 90),
     "tic_tac_toe": (TicTacToe(), {4: 0.5, 5: 0.5}, 2, 10),
@@ -97,7 +97,7 @@ def teach(lessons: Path, init: Path, steps: int) -> None:
     form = CorpusSpec(mix=[1.0], sequence_length=256)
     corpus.build_corpus(form, {"data.0": lessons, "tokenizer": init}, packed["corpus"], Run())
     used = np.load(packed["corpus"] / "segments.npy") > 0
-    adam = Optimizer(name="adamw", learning_rate=1e-2, weight_decay=0.0)
+    adam = Optimizer(name="adamw", learning_rate=1e-2, adam_beta2=0.999, weight_decay=0.0, max_grad_norm=0.0)
     flat = Schedule(name="constant", warmup_ratio=0.0)
     budget = {"tokens": steps * int(used.sum()), "batch_tokens": used.size}
     lm.train_language_model(PretrainSpec(model=world.SHAPE, optimizer=adam, schedule=flat, **EXACT, **budget), packed, init, HOW)
