@@ -11,12 +11,11 @@ from interplay.core.digest import canonical
 from interplay.core.model import KeyPlace, Model, nearest_name, plural
 from interplay.data.spec import ProblemsSpec
 from interplay.evaluate.spec import EvaluateSpec
-from interplay.kinds import study_keys
 from interplay.kinds.stages import costs, paper_tokens, reached
-from interplay.kinds.table import KINDS, KL, is_logged, logged_names
+from interplay.kinds.table import KL, is_logged, logged_names
 from interplay.report import metric_spec, spec as report_spec
 from interplay.report.figure_spec import SPENT, ArmShown, Figure, Placed, readable
-from interplay.study import sets
+from interplay.study import declared, sets
 from interplay.study.arms import Combination, name_of, short_value
 from interplay.study.context import ArmContext, PlanBuilder, check_known
 from interplay.study.plan import Stage
@@ -304,7 +303,7 @@ def check_showable(study: Study, rows: Rows, stages: Stages, place: KeyPlace) ->
         test = claim.test
         for arm in [arm for arm in (test.arm, test.against) if arm is not None and test.recorded is None]:
             _check_op(test.band, [ops[arm]], f"that {arm} is tested on", place.key("claims", number, "test", "band"))
-    _check_records(study, rows, stages, place)
+    declared.check_records(study, rows, stages, place)
     for name, figure in study.figures.items():
         if figure.band is not None:
             _check_op(figure.band, list(ops.values()), "of the tests", place.key("figures", name, "band"))
@@ -312,58 +311,6 @@ def check_showable(study: Study, rows: Rows, stages: Stages, place: KeyPlace) ->
         tested = [ops[arm] for arm in ops if table.arms is None or arm in table.arms]
         for column in table.columns:
             _check_op(column, tested, "of its arms' tests", place.key("tables", name, "columns"))
-
-
-class Read(NamedTuple):
-    """A number that a claim or a premise reads in the record of a stage."""
-
-    place: KeyPlace
-    """Of the block whose `recorded` names the stage."""
-    stage: str
-    key: str
-    """Key of the block that has the number."""
-    number: str
-    arms: list[str]
-
-
-def _reads(study: Study, rows: Rows, place: KeyPlace) -> Iterator[Read]:
-    for number, claim in enumerate(study.claims):
-        own, test, fails = place.key("claims", number), claim.test, claim.fails
-        arms = [arm for arm in (test.arm, test.against) if arm is not None]
-        if test.recorded is not None:
-            key = "difference" if test.value is None else "value"
-            yield Read(own.key("test"), test.recorded, key, test.metric, arms)
-        if fails is not None:  # about the runs that pass the stage
-            through = {row.arm for row in rows for stage in row.path if stage.name == fails.recorded}
-            passed = [arm for arm in arms if arm in through]
-            yield from (Read(own.key("fails"), fails.recorded, *named, passed or arms) for named in fails.numbers().items())
-    for keys, premise, _ in study.premises():
-        if premise.improves and premise.recorded:
-            yield Read(place.key(*keys), premise.recorded, "value", str(premise.improves.value), list(premise.arms.values()))
-
-
-def _check_records(study: Study, rows: Rows, stages: Stages, place: KeyPlace) -> None:
-    """Stages whose records are read are on the paths of the arms, and record the number. Of code of the user's own it is not
-    known what it records."""
-    for read in _reads(study, rows, place):
-        for arm in read.arms:
-            path = {stage.name: stage.digest for row in rows if row.arm == arm for stage in row.path}
-            if read.stage not in path:
-                raise read.place.key("recorded").error(f"no stage of {arm}, whose path is {', '.join(path)}", read.stage)
-            _check_recorded_number(read, arm, stages[split_ref(path[read.stage])[0]])
-
-
-def _check_recorded_number(read: Read, arm: str, stage: Stage) -> None:
-    row = KINDS[stage.kind]
-    known, key = row.recorded(stage.spec), read.place.key(read.key)
-    if known is None:
-        return
-    if read.number not in known and not any(one.endswith("/") and read.number.startswith(one) for one in known):
-        near = nearest_name(read.number, known)
-        raise key.error(f"the record of {read.stage} of {arm}, of kind {stage.kind}, has no such number{near}", read.number)
-    held_out = row.references is not None and "validation" in study_keys.marks(row.references)
-    if held_out and read.number.startswith("eval_") and "validation" not in stage.deps:
-        raise key.error(f"{read.stage} of {arm} has no held-out problems; give stages.{read.stage} `validation`", read.number)
 
 
 def _check_curves(study: Study, rows: Rows, stages: Stages, place: KeyPlace) -> None:

@@ -1,15 +1,20 @@
-"""Checks of names, before anything is planned: every stage, arm, band, problem set and key that a study names is declared."""
+"""Checks of names, before anything is planned: every stage, arm, band, problem set and key that a study names is declared. And,
+once stages are planned: those whose records claims and premises read are on the paths of their arms, and record the number."""
 
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from interplay.core import references
+from interplay.core.artifact import split_ref
 from interplay.core.model import KeyPlace, nearest_name
 from interplay.data.spec import is_whole
+from interplay.kinds import study_keys
 from interplay.kinds.study_keys import Reason, Sets
 from interplay.kinds.table import KINDS, MODELS
+from interplay.report.spec import ReportArm
 from interplay.study import arms, sets
 from interplay.study.context import BEFORE, TASK, ArmContext, StudyStage, check_known, pick
+from interplay.study.plan import Stage
 from interplay.study.spec import Arm, Study
 
 RESERVED = {TASK: "the task itself in an arm's set", arms.SPLIT: "the split of a budget in an arm's axes"}
@@ -193,3 +198,58 @@ def _check_path(context: ArmContext, path: list[str], place: KeyPlace) -> None:
         allowed = [one for one in MODELS if KINDS[one].starts_path == (position == 0)]
         if kind not in allowed:
             raise place.error(f"'{name}' is a {kind} stage; place {position + 1} of a path takes {', '.join(allowed)}")
+
+
+# Numbers of records.
+
+
+class Read(NamedTuple):
+    """A number that a claim or a premise reads in the record of a stage."""
+
+    place: KeyPlace
+    """Of the block whose `recorded` names the stage."""
+    stage: str
+    key: str
+    """Key of the block that has the number."""
+    number: str
+    arms: list[str]
+
+
+def _reads(study: Study, rows: list[ReportArm], place: KeyPlace) -> Iterator[Read]:
+    for number, claim in enumerate(study.claims):
+        own, test, fails = place.key("claims", number), claim.test, claim.fails
+        arms = [arm for arm in (test.arm, test.against) if arm is not None]
+        if test.recorded is not None:
+            key = "difference" if test.value is None else "value"
+            yield Read(own.key("test"), test.recorded, key, test.metric, arms)
+        if fails is not None:  # about the runs that pass the stage
+            through = {row.arm for row in rows for stage in row.path if stage.name == fails.recorded}
+            passed = [arm for arm in arms if arm in through]
+            yield from (Read(own.key("fails"), fails.recorded, *named, passed or arms) for named in fails.numbers().items())
+    for keys, premise, _ in study.premises():
+        if premise.improves and premise.recorded:
+            yield Read(place.key(*keys), premise.recorded, "value", str(premise.improves.value), list(premise.arms.values()))
+
+
+def check_records(study: Study, rows: list[ReportArm], stages: Mapping[str, Stage], place: KeyPlace) -> None:
+    """Stages whose records are read are on the paths of the arms, and record the number. Of code of the user's own it is not
+    known what it records. Raises UserError."""
+    for read in _reads(study, rows, place):
+        for arm in read.arms:
+            path = {stage.name: stage.digest for row in rows if row.arm == arm for stage in row.path}
+            if read.stage not in path:
+                raise read.place.key("recorded").error(f"no stage of {arm}, whose path is {', '.join(path)}", read.stage)
+            _check_recorded_number(read, arm, stages[split_ref(path[read.stage])[0]])
+
+
+def _check_recorded_number(read: Read, arm: str, stage: Stage) -> None:
+    row = KINDS[stage.kind]
+    known, key = row.recorded(stage.spec), read.place.key(read.key)
+    if known is None:
+        return
+    if read.number not in known and not any(one.endswith("/") and read.number.startswith(one) for one in known):
+        near = nearest_name(read.number, known)
+        raise key.error(f"the record of {read.stage} of {arm}, of kind {stage.kind}, has no such number{near}", read.number)
+    held_out = row.references is not None and "validation" in study_keys.marks(row.references)
+    if held_out and read.number.startswith("eval_") and "validation" not in stage.deps:
+        raise key.error(f"{read.stage} of {arm} has no held-out problems; give stages.{read.stage} `validation`", read.number)
