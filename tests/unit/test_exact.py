@@ -1,11 +1,12 @@
 """numerics: exact. What a stage leaves is a function of its digest: nothing else moves a byte, and what would is caught."""
 
+import contextlib
 import functools
 import itertools
 import json
 import math
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,7 @@ class Expected(dict[str, dict[str, Any]]):
         self.place = place
 
     def __missing__(self, kind: str) -> dict[str, Any]:
-        with OnlyExact(), mock.patch.object(device, "peak_flops", return_value=1.0):  # times the processor, for telemetry alone
+        with only_exact():
             return self.setdefault(kind, cases.made(self.place, kind, "exact", STEPS))
 
 
@@ -170,9 +171,8 @@ PLANTED: dict[str, tuple[str, Callable[[pytest.MonkeyPatch], None]]] = {
 @pytest.mark.parametrize("fault", PLANTED)
 def test_an_inexact_operation_that_was_planted_is_refused(place: Path, monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
     kind, plant = PLANTED[fault]
-    monkeypatch.setattr(device, "peak_flops", lambda *_: 1.0)
     plant(monkeypatch)
-    with pytest.raises(AssertionError, match="not exact: aten"), OnlyExact():
+    with pytest.raises(AssertionError, match="not exact: aten"), only_exact():
         cases.made(place, kind, "exact", STEPS)
 
 
@@ -273,6 +273,13 @@ class OnlyExact(TorchDispatchMode):
         if kinds and name not in FINE and not allowed(name, args):
             raise AssertionError(f"not exact: aten.{name} of {kinds}")
         return func(*args, **(kwargs or {}))
+
+
+@contextlib.contextmanager
+def only_exact() -> Iterator[None]:
+    """A stage within takes exact operations alone, but for the one that times the processor, for telemetry."""
+    with OnlyExact(), mock.patch.object(device, "peak_flops", return_value=1.0):
+        yield
 
 
 def _tensors(value: Any) -> list[torch.Tensor]:

@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 import zoo_cases as cases
-from test_exact import OnlyExact
+from test_exact import only_exact
 
 from interplay.kernels import library
-from interplay.model import device
 from tools import zoo
 
 KNOWN = json.loads(cases.GOLDEN.read_text())
@@ -42,10 +41,9 @@ def test_three_steps_of_a_method_end_as_committed(name: str, tmp_path: Path) -> 
 @compiled
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name, method in cases.METHODS.items() if cases.spec_of(name, method).is_exact()])
-def test_no_exact_method_takes_an_inexact_operation(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device, "peak_flops", lambda *_: 1.0)  # times the processor; goes to telemetry alone
+def test_no_exact_method_takes_an_inexact_operation(name: str, tmp_path: Path) -> None:
     cases.inputs(cases.task_of(name, cases.METHODS[name]))
-    with OnlyExact():
+    with only_exact():
         cases.measured(name, cases.METHODS[name], tmp_path)
 
 

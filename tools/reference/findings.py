@@ -12,7 +12,7 @@ from interplay.core import artifact
 from interplay.report.stats.intervals import t_interval
 from interplay.report.write import summary
 from tools.reference import overlays
-from tools.reference.verdicts import BLUE, FAINT, ORANGE, WIDTH, text
+from tools.reference.verdicts import BLUE, FAINT, ORANGE, WIDTH, drawn, text
 
 FOLDER = "docs/images"
 LEFT, RIGHT, ROW = 178, 14, 34
@@ -173,10 +173,7 @@ def _drawn(root: Path, title: str, panels: Sequence[Panel]) -> str:
         for place, row in enumerate(panel.rows):
             marks += _row(row, every[row], x, start + 8 + ROW * place + ROW / 2)
         top = below + 16
-    height = top + 10
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}"'
-    ground = f'<rect width="{WIDTH}" height="{height}" fill="#fff"/>'
-    return f'{head} font-family="system-ui, sans-serif">{ground}{"".join(marks)}</svg>\n'
+    return drawn(top + 10, marks)
 
 
 def _row(row: Row, values: np.ndarray, x: overlays.Scale, y: float) -> list[str]:

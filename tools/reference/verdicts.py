@@ -2,7 +2,7 @@
 
 import html
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,10 +58,14 @@ def picture(root: Path) -> Mapping[Path, str]:
             marks.append(text(MARKS - 10, top, name, 11, anchor="end"))
             placed = [verdict for verdict in LOOKS for _ in range(counts[verdict])]
             marks += [_mark(MARKS + PITCH * place, top - SIDE, verdict) for place, verdict in enumerate(placed)]
-    height = top + 12
+    return {root / PICTURE: drawn(top + 12, marks)}
+
+
+def drawn(height: int, marks: Sequence[str]) -> str:
+    """The file of a picture WIDTH wide."""
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}"'
     ground = f'<rect width="{WIDTH}" height="{height}" fill="#fff"/>'
-    return {root / PICTURE: f'{head} font-family="system-ui, sans-serif">{ground}{"".join(marks)}</svg>\n'}
+    return f'{head} font-family="system-ui, sans-serif">{ground}{"".join(marks)}</svg>\n'
 
 
 def _place(row: tuple[str, Counter[str]]) -> tuple[list[int], str]:
