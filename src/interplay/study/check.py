@@ -198,10 +198,11 @@ def check_judges(stage: plan.Stage, stages: Stages, place: KeyPlace) -> None:
             continue
         counted = _judge_reads(stage.spec, one, bool(own) and own == _tokenizer_of(ref, stages), _spells(ref, stages))
         if sum(counted.values()) > most:
-            parts = " + ".join(f"{what} = {tokens}" for what, tokens in counted.items() if tokens)
+            read = " + ".join(f"{what} = {tokens}" for what, tokens in counted.items() if tokens and what != "max_tokens")
+            asked = f"an answer of max_tokens = {one.max_tokens}{read and f' to {read}'} is longer than"
             longest = max(counted, key=lambda what: counted[what])
             remedy = "shorten rubric" if longest == "rubric" else f"lower {longest}"
-            raise key.error(f"{parts} tokens exceed the judging model's max_position_embeddings, {most}; {remedy}")
+            raise key.error(f"{asked} the judging model's max_position_embeddings, {most}; {remedy}")
 
 
 def _judge_reads(spec: RLSpec | EvaluateSpec, asked: seat_spec.Rubric, same: bool, spells: bool) -> dict[str, int]:
