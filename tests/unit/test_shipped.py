@@ -55,7 +55,7 @@ OWN_BASES = (
         )
     ),
     *(f"methods/{name}" for name in ("skills", "tools", "turn_branches", "turn_credit", "turns", "zoo_tools")),
-    *(f"methods/turn_fight{world}" for world in ("", "_grid", "_search")),
+    *(f"methods/turn_{world}" for world in ("fight", "fight_grid", "fight_search", "prompts")),
     *(f"numerics/{name}" for name in ("exact", "exact_bases", "exact_factorial")),
     "taxonomy/recall",
 )
