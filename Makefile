@@ -5,7 +5,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 VENV := .venv
 ACTIVATE := . $(VENV)/bin/activate &&
 
-.PHONY: setup setup-dev demo demo-full test test-slow test-properties test-mutations test-slurm test-postgres test-remotes test-gpu test-vllm lint locks docs site bench bench-check clean
+.PHONY: setup setup-dev demo demo-full test test-slow test-properties test-mutations test-slurm test-postgres test-remotes test-gpu test-vllm lint lint-types lint-files locks docs site bench bench-check clean
 .DELETE_ON_ERROR:
 
 # What studies need; `setup-dev` adds what tests, lint and docs need.
@@ -54,12 +54,22 @@ demo-full: setup
 	@$(ACTIVATE) interplay report demo_full --scale laptop
 	@$(ACTIVATE) python -m tools.demo_bases
 
+# The tests make half a million small files, which cost ten times as much on a disk: they lie in memory where there is plenty of it,
+# and each test's go when it has passed.
+MEMORY := $(shell awk '/^MemAvailable/ && $$2 > 8e6 {print "/dev/shm"}' /proc/meminfo 2>/dev/null)
+ifneq ($(MEMORY),)
+ifeq ($(shell df -Pk $(MEMORY) 2>/dev/null | awk 'NR == 2 {print ($$4 > 4e6)}'),1)
+PYTEST := PYTEST_DEBUG_TEMPROOT=$(MEMORY) pytest -o tmp_path_retention_policy=failed
+endif
+endif
+PYTEST ?= pytest
+
 test: setup-dev
 	@$(ACTIVATE) $(MAKE) --no-print-directory lint
-	@$(ACTIVATE) pytest -n 2 --dist worksteal --durations=20
+	@$(ACTIVATE) $(PYTEST) -n 2 --dist worksteal --durations=20
 
 test-slow: setup-dev
-	@$(ACTIVATE) pytest -n 2 --dist worksteal -m slow
+	@$(ACTIVATE) $(PYTEST) -n 2 --dist worksteal -m slow
 
 # `make test` draws the same examples each time, so that a change is judged by what it changes; this draws others.
 test-properties: setup-dev
@@ -103,8 +113,15 @@ $(VLLM_VENV)/ready: pyproject.toml constraints.txt
 	test $(VLLM) = vllm || $(VLLM_VENV)/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	touch $@
 
+# Types beside the rest: each takes one core for a minute or two.
 lint: setup-dev
-	@$(ACTIVATE) ruff check . && ruff format --check . && mypy && snakefmt --check Snakefile rules
+	@$(MAKE) --no-print-directory --jobs 2 lint-types lint-files
+
+lint-types:
+	@$(ACTIVATE) mypy
+
+lint-files:
+	@$(ACTIVATE) ruff check . && ruff format --check . && snakefmt --check Snakefile rules
 	@$(ACTIVATE) python -m tools.words
 	@$(ACTIVATE) snakemake --lint
 	@$(ACTIVATE) interplay plan --all --check

@@ -57,7 +57,9 @@ def expected(place: Path) -> Expected:
     return Expected(place)
 
 
-RUNS = [(kind, SMALL) for kind in cases.KINDS]
+FEW = (*cases.STAGES, "evaluate.nll", "rl.ppo", "rl.sapo", "rl.cov", "rl.vespo")
+"""Every kernel, the functions of `exact` and its sums; that no kind takes another operation is tested below."""
+RUNS = [pytest.param(kind, SMALL, marks=[] if kind in FEW else pytest.mark.slow) for kind in cases.KINDS]
 THREADS = {"threads": 2, "micro_batch_tokens": 700, "share_prompts": False}
 FAST_ENOUGH = ("rl", "rl.ppo", "pretrain")
 MORE = [
@@ -73,8 +75,6 @@ def test_batches_and_threads_move_no_byte(place: Path, expected: Expected, kind:
     assert kind != "rl" or expected[kind]["difference"] == 0.0
 
 
-FEW = (*cases.STAGES, "evaluate.nll", "rl.ppo", "rl.sapo", "rl.cov", "rl.vespo")
-"""Every kernel, the functions of `exact` and its sums; that no kind takes another operation is tested below."""
 WIDER = torch.backends.cpu.get_cpu_capability() not in ("AVX2", "DEFAULT")
 
 
