@@ -75,13 +75,10 @@ def test_batches_and_threads_move_no_byte(place: Path, expected: Expected, kind:
     assert kind != "rl" or expected[kind]["difference"] == 0.0
 
 
-WIDER = torch.backends.cpu.get_cpu_capability() not in ("AVX2", "DEFAULT")
-
-
 @pytest.mark.parametrize(
     ("name", "kinds"),
     [
-        pytest.param("avx2", FEW, marks=pytest.mark.skipif(not WIDER, reason="this processor has nothing beyond AVX2")),
+        pytest.param("avx2", FEW, marks=pytest.mark.skipif(not cases.WIDER, reason="this processor has nothing beyond AVX2")),
         *(pytest.param(name, cases.KINDS, marks=pytest.mark.slow) for name in ("avx2", "baseline")),
     ],
     ids=["avx2", "avx2, all", "baseline, all"],
