@@ -113,7 +113,7 @@ $(VLLM_VENV)/ready: pyproject.toml constraints.txt
 	test $(VLLM) = vllm || $(VLLM_VENV)/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	touch $@
 
-# Types beside the rest: each takes one core for a minute or two.
+# Types and the rest at once: each takes one core for a minute or two.
 lint: setup-dev
 	@$(MAKE) --no-print-directory --jobs 2 lint-types lint-files
 
