@@ -54,15 +54,11 @@ demo-full: setup
 	@$(ACTIVATE) interplay report demo_full --scale laptop
 	@$(ACTIVATE) python -m tools.demo_bases
 
-# The tests make half a million small files, which cost ten times as much on a disk: they lie in memory where there is plenty of it,
-# and each test's go when it has passed.
-MEMORY := $(shell awk '/^MemAvailable/ && $$2 > 8e6 {print "/dev/shm"}' /proc/meminfo 2>/dev/null)
-ifneq ($(MEMORY),)
-ifeq ($(shell df -Pk $(MEMORY) 2>/dev/null | awk 'NR == 2 {print ($$4 > 4e6)}'),1)
-PYTEST := PYTEST_DEBUG_TEMPROOT=$(MEMORY) pytest -o tmp_path_retention_policy=failed
-endif
-endif
-PYTEST ?= pytest
+# The tests make half a million small files, which cost ten times as much on a disk: they lie in memory where there is plenty of it
+# and programs may run from there, and each test's go when it has passed.
+IN_MEMORY := $(shell awk '/^MemAvailable/ && $$2 > 8e6' /proc/meminfo 2>/dev/null | grep -q . \
+	&& df -Pk /dev/shm | awk 'NR == 2 && $$4 > 4e6' | grep -q . && grep -v noexec /proc/mounts | grep -q ' /dev/shm ' && echo yes)
+PYTEST := $(if $(IN_MEMORY),PYTEST_DEBUG_TEMPROOT=/dev/shm pytest -o tmp_path_retention_policy=failed,pytest)
 
 test: setup-dev
 	@$(ACTIVATE) $(MAKE) --no-print-directory lint
