@@ -63,6 +63,7 @@ GOOD_ROW = '{"question": "1+1?", "answer": "2"}\n'
 TYPOS = {
     "a key of a stage": Wrong(("study/wrong.yaml", "stages.base.tokns", "tokens"), {"stages.base.tokns": 3}),
     "a key of the study": Wrong(("study/wrong.yaml", "qestion", "question"), {"qestion": "?"}),
+    "no question": Wrong(("study/wrong.yaml", "question = ' '", "in a sentence"), {"question": " "}),
     "a number that is true": Wrong(("stages.rl.steps = True", "whole number"), {"stages.rl.steps": True}),
     "a share that is false": Wrong(("stages.rl.data", "edge", "number"), {"stages.rl.data": {"edge": False, "corpus": 1.0}}),
     "a kind": Wrong(("stages.base.kind", "pretrian", "pretrain"), {"stages.base.kind": "pretrian"}),
@@ -179,6 +180,9 @@ NEW_WORDS = {
     "a key to run with": (("run", "quickstart", "rl.stps=3", "--scale", "smoke"), ("rl.stps", "steps")),
     "a limit to run with": (("run", "quickstart", "max_hours=many", "--scale", "smoke"), ("max_hours", "many")),
     "a profile": (("run", "quickstart", "--profile", "slrum"), ("slrum", "slurm")),
+    "a scale that a variable left empty": (("plan", "quickstart", "--scale="), ("--scale", "it is empty", "smoke")),
+    "a scale without a value": (("plan", "quickstart", "scale="), ("--scale", "it is empty", "smoke")),
+    "a study beside all": (("plan", "quickstart", "--all"), ("--all is every study", "quickstart")),
     "an override of a method": ((*PLAN, "rl.method=gspoo"), ("rl.method", "gspoo", "gspo")),
     "an override that is a word": ((*PLAN, "rl.steps=many"), ("rl.steps", "many", "whole number")),
     "an override of a stage": ((*PLAN, "stages.rll.steps=3"), ("rll", "rl")),
