@@ -43,7 +43,7 @@ def test_the_demo_runs_from_them_and_every_arm_moves(laboratory: Laboratory) -> 
     assert result.returncode == 0, result.stdout + result.stderr
     said = laboratory.run("interplay", "report", "demo", "--scale", "smoke").stdout.splitlines()
     claims = json.loads((laboratory.folder / "results/by-name/demo.smoke/report/claims.json").read_text())
-    assert len(said) == 2 * len(claims) + 1
+    assert len(said) == 3 * len(claims) + 1
     assert all(claim["estimate"]["value"] is not None for claim in claims)
     written = (laboratory.folder / "results/by-name/demo.smoke/report/report.html").read_text()
     assert "One problem, before and after" in written
