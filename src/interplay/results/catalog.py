@@ -273,8 +273,8 @@ INDENT = 16
 
 
 def verdict_lines(report: Path) -> list[str]:
-    """Three lines for each claim: verdict and sentence; metric, from, to, change and its 95 % interval; what was claimed, and what
-    the interval is over. None where the folder of the report holds no claims."""
+    """Three lines for each claim: verdict and sentence; metric, from, to, change, its 95 % interval; what was claimed, for which
+    target. None where the folder of the report holds no claims."""
     if not (report / "claims.json").exists():
         return []
     tables = artifact.record(report)["metrics"]["tables"]
@@ -287,7 +287,10 @@ def claim_lines(claims: list[dict[str, Any]], values: Mapping[str, float | None]
     arm/column/metric."""
     lines = []
     for claim in claims:
-        lines += [f"{claim['verdict']:<{INDENT - 1}} {claim['says']}", *(f"{'':{INDENT}}{line}" for line in _numbers(claim, values))]
+        lines += [
+            f"{claim['verdict']:<{INDENT - 1}} {claim['says']}",
+            *(f"{'':{INDENT}}{line}" for line in _numbers(claim, values)),
+        ]
         if look := claim.get("look"):
             after = "stopped" if look["stopped"] else "open"
             said = f"look {look['look']} of {look['of']}, at {look['replicates']} replicates"
