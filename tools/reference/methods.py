@@ -15,15 +15,15 @@ from tools.reference.cards import Evidence
 from tools.reference.cells import cell, first_sentence
 from tools.reference.numbers import of_contrast
 
-COLUMNS = ("method", "what it does", "paper", "seams", "evidence", "compared with", "studies")
+COLUMNS = ("method", "what it does", "seams", "evidence")
 MOST_ROWS = 12
 """Comparisons that a page shows."""
 
 
 def table(root: Path) -> str:
     """docs/methods.md, which is committed."""
-    found, users, checked = cards.read(root), studies(root), lists.conformance(root)
-    rows = [_row(root, found, name, users.get(name, []), checked.get(name)) for name in found.methods]
+    found, checked = cards.read(root), lists.conformance(root)
+    rows = [_row(root, found, name, checked.get(name)) for name in found.methods]
     lines = "\n".join(f"| {' | '.join(row)} |" for row in [COLUMNS, ["---"] * len(COLUMNS), *rows])
     return "\n\n".join([*lists.TEXTS["methods"], lines]) + "\n"
 
@@ -45,14 +45,14 @@ def studies(root: Path) -> dict[str, list[str]]:
     return found
 
 
-def _row(root: Path, found: Evidence, name: str, users: list[str], checked: Mapping[str, Any] | None) -> list[str]:
+def _row(root: Path, found: Evidence, name: str, checked: Mapping[str, Any] | None) -> list[str]:
     method, mark = found.methods[name], found.marks[name]
     evidence = f"[{mark.evidence}]({source(checked['release'])})" if checked else mark.evidence
     seams = lists.differing(method, found.methods["grpo"])
     link = f"[`{name}`](../configs/method/{name}.yaml)"
-    about = cell(first_sentence(_about(root, name)))
-    compared = "; ".join([mark.oracle, *([counted(checked)] if checked else [])])
-    return [link, about, method.paper, ", ".join(seams) or "-", evidence, compared, str(len(users) or "none")]
+    about = cell(f"{first_sentence(_about(root, name))}. *{method.paper}*")
+    compared = [evidence, mark.oracle, *([counted(checked)] if checked else [])]
+    return [link, about, ", ".join(seams) or "-", "; ".join(compared)]
 
 
 def source(release: Mapping[str, Any]) -> str:
