@@ -31,7 +31,7 @@ from interplay.study import compose as composition
 
 log_to_stderr()  # the tests are an entry point of their own
 settings.register_profile("default", deadline=None)
-settings.register_profile("ci", settings.get_profile("ci"), max_examples=30)
+settings.register_profile("ci", settings.get_profile("ci"), max_examples=20)
 
 ROOT = Path(__file__).parent.parent
 STAGE = ("python", "-m", "interplay.run.stage", "run")
@@ -53,8 +53,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items[:] = first + short[:middle] + long + short[middle:]
 
 
+def pytest_collection() -> None:
+    """Nothing that is imported is garbage."""
+    gc.disable()
+
+
 def pytest_collection_finish() -> None:
     """What the tests have imported stays until the end: Python need not search it for garbage again and again."""
+    gc.enable()
     gc.collect()
     gc.freeze()
 
@@ -135,10 +141,10 @@ def signal_handlers() -> Iterator[None]:
 
 
 def examples(number: int) -> settings:
-    """So many examples of a property where each run draws others (`make test-properties`); a third of them, or ten, where it draws
+    """So many examples of a property where each run draws others (`make test-properties`); a fifth of them, or six, where it draws
     the same ones each time (`make test`)."""
     fixed = settings.get_current_profile_name() == "ci"
-    return settings(max_examples=max(min(number, 10), number // 3) if fixed else number)
+    return settings(max_examples=max(min(number, 6), number // 5) if fixed else number)
 
 
 def copy_configs(project: Path, locks: bool = False) -> Path:
