@@ -59,6 +59,7 @@ arms:
 claims: []
 """
 TASK = {"/task@task": "op_dag"}
+LIFT = {"difference": "strict_pass@1", "band": "edge", "arm": "rl_edge", "against": "base", "at_least": 0.1}
 GOOD_ROW = '{"question": "1+1?", "answer": "2"}\n'
 TYPOS = {
     "a key of a stage": Wrong(("study/wrong.yaml", "stages.base.tokns", "tokens"), {"stages.base.tokns": 3}),
@@ -66,6 +67,14 @@ TYPOS = {
     "no question": Wrong(("study/wrong.yaml", "question = ' '", "in a sentence"), {"question": " "}),
     "a number that is true": Wrong(("stages.rl.steps = True", "whole number"), {"stages.rl.steps": True}),
     "a share that is false": Wrong(("stages.rl.data", "edge", "number"), {"stages.rl.data": {"edge": False, "corpus": 1.0}}),
+    "a table without cells": Wrong(("tables.main.cells = []", "strict_pass@1"), {"tables.main.cells": []}),
+    "a table without columns": Wrong(("tables.main.columns = []", "a band"), {"tables.main.columns": []}),
+    "a claim twice": Wrong(
+        ("study/wrong.yaml", "claims", "'RL helps'", "another way"), {"claims": [{"says": "RL helps", "test": LIFT}] * 2}
+    ),
+    "a kind that an arm sets": Wrong(
+        ("arms.rl_hard.set.rl.kind", "add a stage of that kind"), {"arms.rl_hard.set": {"rl.kind": "sft"}}
+    ),
     "a kind": Wrong(("stages.base.kind", "pretrian", "pretrain"), {"stages.base.kind": "pretrian"}),
     "a method as a kind": Wrong(("stages.rl.kind", "grpo", "rl"), {"stages.rl.kind": "grpo"}),
     "an option of a loss": Wrong(
@@ -97,6 +106,12 @@ TYPES = {
     ),
     "a method that is none": Wrong(("rl.method", "dapoo", "dapo"), {"arms.rl_hard.set": {"rl.method": "dapoo"}}),
     "a knob that is not there": Wrong(("stages.rl.steps", "'n'", "knobs: {NAME: value}"), {"stages.rl.steps": "${knobs.n}"}),
+    "a knob of itself": Wrong(
+        ("stages.rl.steps", "leads back to itself", "write a value"),
+        {"knobs": {"n": "${knobs.n}"}, "stages.rl.steps": "${knobs.n}"},
+    ),
+    "a calculation": Wrong(("stages.rl.steps", "type mul", "${knobs.NAME}"), {"stages.rl.steps": "${mul:2,3}"}),
+    "a value that is left open": Wrong(("stages.rl.steps", "???", "write it"), {"stages.rl.steps": "???"}),
     "a number that is a word": Wrong(("stages.rl.steps", "'many'", "whole number"), {"stages.rl.steps": "many"}),
     "a number out of range": Wrong(("stages.rl.temperature", "-1", "greater"), {"stages.rl.temperature": -1}),
 }
@@ -235,7 +250,6 @@ NEW = {
     "a key figure": Wrong(("wrong.yaml:", "key_figure", "'by_opp'", "by_op"), {"key_figure": "by_opp"}),
     "an empty file of rows": Wrong(("data.own.file", "rows.jsonl", "no items"), **data("")),
 }
-LIFT = {"difference": "strict_pass@1", "band": "edge", "arm": "rl_edge", "against": "base", "at_least": 0.1}
 
 
 def premise(*words: str, **given: Any) -> Wrong:

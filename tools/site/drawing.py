@@ -8,7 +8,7 @@ from typing import NamedTuple
 from tools.reference.overlays import ticks
 
 AXIS = 152
-"""Width of a panel's axis: with short labels three panels stand side by side."""
+"""Width of a panel's axis: with short labels three panels fit next to each other."""
 LETTER = 6.2
 """Width of a label's character."""
 STEP = 19

@@ -143,11 +143,15 @@ class Table(Model):
     @field_validator("columns")
     @classmethod
     def _columns(cls, value: list[str]) -> list[str]:
+        if not value:
+            raise ValueError("empty; name a band, or op")
         return [check_column(item) for item in value]
 
     @field_validator("cells")
     @classmethod
     def _cells(cls, value: list[str]) -> list[str]:
+        if not value:
+            raise ValueError("empty; name a metric, such as strict_pass@1")
         return [check_cell(item) for item in value]
 
     @model_validator(mode="after")

@@ -173,6 +173,10 @@ def _check_keys(study: Study, arm: Arm, place: KeyPlace) -> None:
                 raise spot.error(f"must be stage.key{nearest_name(stage, study.stages)}")
             elif stage not in reached or not rest:
                 raise spot.error(f"must be stage.key of a stage of this arm: {', '.join(reached)}")
+            elif rest == "kind":
+                raise spot.error(
+                    "an arm cannot make another kind of a stage; add a stage of that kind, and put it on the arm's path"
+                )
             elif not all(key.split(".")):
                 raise spot.error("an empty word between dots, or after the last one; write stage.key.key")
 

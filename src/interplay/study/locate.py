@@ -17,6 +17,14 @@ from interplay.study.files import Source, item
 Keys = tuple[str, ...]
 
 
+REMEDIES = {
+    "Recursive interpolation": "it leads back to itself; write a value in its place",
+    "Unsupported interpolation type": "write a value, or a knob of the study as ${knobs.NAME}",
+    "Missing mandatory value": "??? stands for a value that is missing; write it",
+}
+"""What to do about OmegaConf's errors."""
+
+
 def located(error: UserError, configs: Path, study: str, scale: str) -> UserError:
     """The error with file and line of the key it is about; unchanged when it is about no key of this study or scale."""
     groups = {f"{configs.name}/study/{study}.yaml": "study", f"{configs.name}/scale/{scale}.yaml": "scale"}
@@ -62,6 +70,7 @@ def diagnosed(error: Exception, configs: Path, study: str, scale: str) -> UserEr
         changed = [item(item(root, "scales"), scale) for root in of_study]
         known = [name.value for root in (*of_study, *changed) for name, _ in _pairs(item(root, "knobs"))]
         first = f"no knob is called '{knob[1]}'{nearest_name(knob[1], known) or '; give the study knobs: {NAME: value}'}"
+    first += next((f"; {remedy}" for said, remedy in REMEDIES.items() if first.startswith(said)), "")
     group, *keys = _composed_keys(error) or ("",)
     if group in ("study", "scale") and keys:
         owner = file if group == "study" else KeyPlace(f"{configs.name}/scale/{scale}.yaml")

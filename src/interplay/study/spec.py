@@ -318,6 +318,14 @@ class Study(Model):
             raise ValueError("it is empty; write what the study asks, in a sentence")
         return value
 
+    @field_validator("claims")
+    @classmethod
+    def _told_apart(cls, value: list[Claim]) -> list[Claim]:
+        said = [claim.says for claim in value]
+        if twice := next((one for one in said if said.count(one) > 1), None):
+            raise ValueError(f"two claims say '{twice}'; results know a claim by what it says: write each another way")
+        return value
+
     @field_validator("match", mode="before", json_schema_input_type=Match | list[Match])
     @classmethod
     def _one_or_many(cls, value: Any) -> Any:
