@@ -1,6 +1,6 @@
 """Options of tasks and environments that other packages make."""
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, JsonValue
 
@@ -21,6 +21,7 @@ class ReasoningGym(Packaged):
     """A dataset of the package reasoning-gym (extra `reasoning-gym`), with its verifier; answers are between `<answer>` and
     `</answer>`. Difficulty `op` = level of the dataset's curriculum, from 1."""
 
+    VERSION: ClassVar[int] = 2
     name: Literal["reasoning_gym"] = "reasoning_gym"
     dataset: str
     """Its name, such as leg_counting or simple_equations."""
