@@ -295,6 +295,17 @@ def test_a_dataset_of_files_is_read_once_to_generate_and_to_judge(dataset: str, 
     assert made == [dataset]
 
 
+def test_entries_of_a_level_do_not_depend_on_the_levels_that_were_drawn_before() -> None:
+    package = pytest.importorskip("reasoning_gym", reason="an extra")
+    task = parse_task({"name": "reasoning_gym", "dataset": "codeio"}, PLACE, Path())
+    for op in (1, 2):
+        REASONING_GYM.generate(task, 0, 0, op)
+    for op in (1, 2):
+        key = stream_key("reasoning_gym", "codeio", 0, 1, op) % 2**31
+        made = package.create_dataset("codeio", **settings_of("codeio", op, {}), seed=key, size=1)[0]
+        assert json.loads(REASONING_GYM.generate(task, 0, 1, op).entry)["question"] == made["question"]
+
+
 class Dice(PackageWorld[Any]):
     """Draws from the global generators, and raises at six."""
 

@@ -124,6 +124,8 @@ def _seeded_dataset(dataset: str, settings: str, key: int) -> Any:
         return made_dataset(dataset, settings, key)
     made = copy.copy(first_dataset(dataset, settings))
     made.seed = key
+    if dataset == "codeio":
+        type(made)._jsonl_data = made.entries
     return made
 
 
@@ -135,7 +137,10 @@ def made_dataset(dataset: str, settings: str, seed: int) -> Any:
 @cache
 def first_dataset(dataset: str, settings: str) -> Any:
     """The dataset of which those of FROM_FILES are copies, and whose `score_answer` judges."""
-    return made_dataset(dataset, settings, 0)
+    made = made_dataset(dataset, settings, 0)
+    if dataset == "codeio":  # which keeps the entries of the difficulty that was made last in its class
+        made.entries = type(made)._jsonl_data
+    return made
 
 
 def as_json(value: Any) -> str:
