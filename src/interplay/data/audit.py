@@ -173,7 +173,8 @@ def audit_rows(
     judge = partial(sets.judge_completion, Verify())
     family = judge_family(rows[0].family)
     chance = family.chance if isinstance(family, Environment) else BOUND
-    found = audit_verifier(rows, judge, max(chance, BOUND))
+    with TimeLimit(0.0):
+        found = audit_verifier(rows, judge, max(chance, BOUND))
     if isinstance(family, Game) or chance >= 1:  # what is right depends on the play, not on an answer
         found = [finding for finding in found if finding.check in OF_GAMES]
     turns, played = audit_turns(family, rows, judge) if isinstance(family, Environment) else ([], [])

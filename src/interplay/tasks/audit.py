@@ -295,26 +295,32 @@ class OutOfTime(BaseException):
 
 
 class TimeLimit:
-    """Raises OutOfTime in the block after so many seconds of CPU time, or WAITED times as many of the clock. Of the main thread
-    only."""
+    """Raises OutOfTime in the block after so many seconds of CPU time, or WAITED times as many of the clock; 0: never, and limits
+    in the block cost less, since the signals' handlers stay. Of the main thread only."""
+
+    handled = False
 
     def __init__(self, seconds: float) -> None:
         self.limits = ((signal.SIGPROF, signal.ITIMER_PROF, seconds), (signal.SIGALRM, signal.ITIMER_REAL, WAITED * seconds))
+        self.before = dict[int, Any]()
 
     def __enter__(self) -> None:
-        self.before = list[Any]()
         for number, timer, most in self.limits:
-            self.before.append(signal.signal(number, self.stop))
+            if not TimeLimit.handled:
+                self.before[number] = signal.signal(number, self.stop)
             # Again each second: an error that is raised within a finalizer or a callback of the garbage collector is lost.
             signal.setitimer(timer, most, 1.0)
+        TimeLimit.handled = True
 
     def __exit__(self, *raised: object) -> None:
         for _, timer, _ in self.limits:
             signal.setitimer(timer, 0)
-        for (number, _, _), handler in zip(self.limits, self.before, strict=True):
+        for number, handler in self.before.items():
             signal.signal(number, handler)
+            TimeLimit.handled = False
 
-    def stop(self, number: int, frame: FrameType | None) -> None:
+    @staticmethod
+    def stop(number: int, frame: FrameType | None) -> None:
         """The signals' handler. Between the two functions above alone: one that was interrupted would leave a timer behind."""
         while frame:
             if frame.f_code in (TimeLimit.__enter__.__code__, TimeLimit.__exit__.__code__):
