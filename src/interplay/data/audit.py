@@ -192,7 +192,7 @@ def audit_task(task: Any, op: int, count: int, there: Elsewhere | None = None) -
         with TimeLimit(TO_GENERATE):
             rows = problems.first_rows(spec, execution.Run(), count)
     except OutOfTime:
-        took = f"{count} problems take more than {TO_GENERATE:g} s of CPU time"
+        took = f"{count} problems take more than {TO_GENERATE:g} s of CPU time, or {WAITED * TO_GENERATE:g} s of the clock"
         raise model.UserError(
             f"audit of {_task_name(task)}: op = {op}: {took}; set an easier `config`, another op, or fewer --rows"
         ) from None
