@@ -306,6 +306,15 @@ def test_entries_of_a_level_do_not_depend_on_the_levels_that_were_drawn_before()
         assert json.loads(REASONING_GYM.generate(task, 0, 1, op).entry)["question"] == made["question"]
 
 
+def test_an_entry_whose_answer_is_empty_is_drawn_again() -> None:
+    pytest.importorskip("reasoning_gym", reason="an extra")
+    task = parse_task({"name": "reasoning_gym", "dataset": "rubiks_cube"}, PLACE, Path())
+    puzzle = REASONING_GYM.generate(task, 0, 13, 1)  # its first scramble is undone by itself
+    assert REASONING_GYM.verify(puzzle, REASONING_GYM.render(puzzle, task).solution, Verify()).strict
+    with pytest.raises(UserError, match="rubiks_cube at op 2 gives questions without an answer"):
+        REASONING_GYM.generate(task, 0, 0, 2)  # a cube of four, which the package does not solve
+
+
 class Dice(PackageWorld[Any]):
     """Draws from the global generators, and raises at six."""
 

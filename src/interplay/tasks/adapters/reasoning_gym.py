@@ -37,6 +37,8 @@ FUNCTIONS = {"exp", "log", "ln", "sqrt", "sin", "cos", "tan", "asin", "acos", "a
 """What a formula may call."""
 FROM_FILES = {"arc_agi", "codeio", "figlet_font", "group_anagrams", "word_ladder"}
 """Datasets that take 0.1 to 1 second to be made, since they read files; their seed counts when an entry is read alone."""
+DRAWS = 20
+"""Entries that are drawn for one with an answer, at most."""
 LARGEST = 100
 """Greatest exponent of a formula."""
 LETTERS = re.compile(r"[\w \n+\-*/().,]*", re.ASCII)
@@ -103,20 +105,26 @@ def in_type_of(example: Any, value: Any) -> Any:
 
 
 def generate_puzzle(task: ReasoningGym, seed: int, index: int, op: int) -> Puzzle:
-    """The entry keyed by (seed, index, op). Raises UserError where the configuration is refused, or the entry has no answer."""
+    """The entry keyed by (seed, index, op). One whose answer is empty, as of a cube that is solved already, is drawn again.
+    Raises UserError where the configuration is refused, or entries have no answer."""
     check_dataset(task)
     settings = as_json({"op": op, "config": task.config})
-    key = stream_key("reasoning_gym", task.dataset, seed, index, op) % 2**31
-    try:
-        with packages.quiet():
-            entry = _seeded_dataset(task.dataset, settings, key)[0]
-    except (AssertionError, TypeError, ValueError) as error:
-        raise UserError(f"task reasoning_gym: {task.dataset} at op {op} refuses its config: {error}") from None
-    if entry["answer"] is None:
-        entry["answer"] = next((entry["metadata"][name] for name in GOLDS if name in entry["metadata"]), None)
-    if entry["answer"] is None:
-        raise UserError(f"task reasoning_gym: {task.dataset} gives questions without an answer; take another dataset")
-    return Puzzle(task.dataset, settings, as_json(entry))
+    for attempt in range(DRAWS):
+        key = stream_key("reasoning_gym", task.dataset, seed, index, op, *filter(None, [attempt])) % 2**31
+        try:
+            with packages.quiet():
+                entry = _seeded_dataset(task.dataset, settings, key)[0]
+        except (AssertionError, TypeError, ValueError) as error:
+            raise UserError(f"task reasoning_gym: {task.dataset} at op {op} refuses its config: {error}") from None
+        if entry["answer"] is None:
+            entry["answer"] = next((entry["metadata"][name] for name in GOLDS if name in entry["metadata"]), None)
+        if entry["answer"] is None:
+            break
+        if entry["answer"] != "":
+            return Puzzle(task.dataset, settings, as_json(entry))
+    raise UserError(
+        f"task reasoning_gym: {task.dataset} at op {op} gives questions without an answer; take another dataset or op"
+    )
 
 
 def _seeded_dataset(dataset: str, settings: str, key: int) -> Any:
