@@ -95,7 +95,7 @@ def settings_of(dataset: str, op: int, config: dict[str, Any]) -> dict[str, Any]
 
 
 def in_type_of(example: Any, value: Any) -> Any:
-    """A value of JSON as what stands in its place: keys of a dataclass replace its own, dates and times are read, lists are
+    """A value of JSON as the value that it replaces: keys of a dataclass replace its own, dates and times are read, lists are
     tuples."""
     if dataclasses.is_dataclass(example) and not isinstance(example, type) and isinstance(value, dict):
         return dataclasses.replace(example, **value)
