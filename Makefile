@@ -5,7 +5,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 VENV := .venv
 ACTIVATE := . $(VENV)/bin/activate &&
 
-.PHONY: setup setup-dev demo demo-full test test-slow test-properties test-mutations test-slurm test-postgres test-remotes test-gpu test-vllm lint locks docs site bench bench-check clean
+.PHONY: setup setup-dev demo demo-full test test-slow test-properties test-mutations test-slurm test-postgres test-remotes test-gpu test-vllm lint lint-types lint-files locks docs site bench bench-check clean
 .DELETE_ON_ERROR:
 
 # What studies need; `setup-dev` adds what tests, lint and docs need.
@@ -54,12 +54,18 @@ demo-full: setup
 	@$(ACTIVATE) interplay report demo_full --scale laptop
 	@$(ACTIVATE) python -m tools.demo_bases
 
+# The tests make half a million small files, which cost ten times as much on a disk: they lie in memory where there is plenty of it
+# and programs may run from there, and each test's go when it has passed.
+IN_MEMORY := $(shell awk '/^MemAvailable/ && $$2 > 8e6' /proc/meminfo 2>/dev/null | grep -q . \
+	&& df -Pk /dev/shm | awk 'NR == 2 && $$4 > 4e6' | grep -q . && grep -v noexec /proc/mounts | grep -q ' /dev/shm ' && echo yes)
+PYTEST := $(if $(IN_MEMORY),PYTEST_DEBUG_TEMPROOT=/dev/shm pytest -o tmp_path_retention_policy=failed,pytest)
+
 test: setup-dev
 	@$(ACTIVATE) $(MAKE) --no-print-directory lint
-	@$(ACTIVATE) pytest -n 2 --dist worksteal --durations=20
+	@$(ACTIVATE) $(PYTEST) -n 2 --dist worksteal --durations=20
 
 test-slow: setup-dev
-	@$(ACTIVATE) pytest -n 2 --dist worksteal -m slow
+	@$(ACTIVATE) $(PYTEST) -n 2 --dist worksteal -m slow
 
 # `make test` draws the same examples each time, so that a change is judged by what it changes; this draws others.
 test-properties: setup-dev
@@ -103,8 +109,15 @@ $(VLLM_VENV)/ready: pyproject.toml constraints.txt
 	test $(VLLM) = vllm || $(VLLM_VENV)/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	touch $@
 
+# Types and the rest at once: each takes one core for a minute or two.
 lint: setup-dev
-	@$(ACTIVATE) ruff check . && ruff format --check . && mypy && snakefmt --check Snakefile rules
+	@$(MAKE) --no-print-directory --jobs 2 lint-types lint-files
+
+lint-types:
+	@$(ACTIVATE) mypy
+
+lint-files:
+	@$(ACTIVATE) ruff check . && ruff format --check . && snakefmt --check Snakefile rules
 	@$(ACTIVATE) python -m tools.words
 	@$(ACTIVATE) snakemake --lint
 	@$(ACTIVATE) interplay plan --all --check

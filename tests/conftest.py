@@ -31,11 +31,13 @@ from interplay.study import compose as composition
 
 log_to_stderr()  # the tests are an entry point of their own
 settings.register_profile("default", deadline=None)
-settings.register_profile("ci", settings.get_profile("ci"), max_examples=30)
+settings.register_profile("ci", settings.get_profile("ci"), max_examples=20)
 
 ROOT = Path(__file__).parent.parent
 STAGE = ("python", "-m", "interplay.run.stage", "run")
 
+LONGEST = 1800
+"""Seconds of a command that takes half a minute on a free machine: it may be slow and have other work."""
 LONG = ("test_faults", "test_curate_run", "test_devices", "test_devices_ends", "test_shards_of_evaluations", "test_mutations")
 """Files of long tests that do without the finished study."""
 
@@ -51,8 +53,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items[:] = first + short[:middle] + long + short[middle:]
 
 
+def pytest_collection() -> None:
+    """Nothing that is imported is garbage."""
+    gc.disable()
+
+
 def pytest_collection_finish() -> None:
     """What the tests have imported stays until the end: Python need not search it for garbage again and again."""
+    gc.enable()
     gc.collect()
     gc.freeze()
 
@@ -133,10 +141,10 @@ def signal_handlers() -> Iterator[None]:
 
 
 def examples(number: int) -> settings:
-    """So many examples of a property where each run draws others (`make test-properties`); a third of them, or ten, where it draws
+    """So many examples of a property where each run draws others (`make test-properties`); a fifth of them, or six, where it draws
     the same ones each time (`make test`)."""
     fixed = settings.get_current_profile_name() == "ci"
-    return settings(max_examples=max(min(number, 10), number // 3) if fixed else number)
+    return settings(max_examples=max(min(number, 6), number // 5) if fixed else number)
 
 
 def copy_configs(project: Path, locks: bool = False) -> Path:
@@ -187,7 +195,9 @@ class Laboratory:
 
     def process(self, *command: str) -> subprocess.CompletedProcess[str]:
         """With a start of its own."""
-        return subprocess.run(command, cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=600, check=False)
+        return subprocess.run(
+            command, cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=LONGEST, check=False
+        )
 
     def start(self, *config: str, flags: tuple[str, ...] = ()) -> forked.Forked:
         """Snakemake in the background, in a process group of its own, behind other processes as `BEHIND` says."""
@@ -201,7 +211,7 @@ class Laboratory:
         command = [sys.executable, "-m", "tools.contents", "make", str(self.folder / "contents.tsv"), study]
         command += ["--work", str(self.folder), "--processes", "2"]
         env = {**self.env, "OMP_NUM_THREADS": "1"}
-        done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=600, check=False)
+        done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=LONGEST, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
 
     def take_data(self, finished: "Laboratory", *more: str) -> None:
@@ -249,12 +259,26 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Laboratory:
     return laboratory
 
 
-def wait_for(condition: Callable[[], bool], seconds: float = 120) -> None:
-    """Wait until the condition holds."""
+def wait_for(condition: Callable[[], bool], seconds: float = 600) -> None:
+    """Wait until the condition holds; long enough for a machine of two cores that other work uses, too."""
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "waited in vain"
         time.sleep(0.02)
+
+
+@contextlib.contextmanager
+def ended_after(process: "subprocess.Popen[str] | subprocess.Popen[bytes]") -> Iterator[None]:
+    """However the block ends, the process and all that it started have ended then; each is stopped by its process id."""
+    try:
+        yield
+    finally:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            started = psutil.Process(process.pid).children(recursive=True)
+            for one in [psutil.Process(process.pid), *started]:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    one.kill()
+        process.wait(timeout=60)
 
 
 @contextlib.contextmanager

@@ -186,7 +186,7 @@ class Forked:
             self.returncode = self._number()
         return self.returncode
 
-    def wait(self, seconds: float = 600) -> int:
+    def wait(self, seconds: float = 1800) -> int:
         """The exit code; SIGKILL when it takes too long."""
         end = time.monotonic() + seconds
         while (code := self.poll()) is None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Laboratory, saves, untrained, wait_for
+from conftest import LONGEST, Laboratory, ended_after, saves, untrained, wait_for
 from server import SECRET, Postgres, Server
 
 pytestmark = pytest.mark.postgres
@@ -62,9 +62,10 @@ def test_a_study_arrives_whole_though_the_server_was_away_for_a_while(
         process = subprocess.Popen(
             laboratory.command(*STUDY), cwd=laboratory.folder, env=laboratory.env, stdout=said, stderr=said
         )
-        wait_for(lambda: any(saves(path.parent) >= 1 for path in laboratory.folder.glob("results/pretrain/*/resume")))
-        server.stop()
-        assert process.wait(timeout=600) == 0, (tmp_path / "said").read_text()
+        with ended_after(process):
+            wait_for(lambda: any(saves(path.parent) >= 1 for path in laboratory.folder.glob("results/pretrain/*/resume")))
+            server.stop()
+            assert process.wait(timeout=LONGEST) == 0, (tmp_path / "said").read_text()
     assert laboratory.records() == finished.records()
     assert "complete it with `interplay track sync`" in (tmp_path / "said").read_text()
 

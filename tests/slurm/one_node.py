@@ -1,7 +1,9 @@
 """A Slurm cluster of one node on the loopback interface: a controller, a node daemon and munge, as root, without systemd and
 without accounting. `python tests/slurm/one_node.py start|stop FOLDER` runs one by hand.
 
-A requeued job waits until the credential of its last start has expired: five seconds here, two minutes where nothing is set.
+A requeued job waits until the credential of its last start has expired: ten seconds here, two minutes where nothing is set. The
+other limits are longer than Slurm's own, so that a machine that has other work passes them: a job that takes 10 s to start counts
+as lost, and a message as unanswered.
 
 Its GPUs are device nodes that lead nowhere: Slurm counts them out and sets CUDA_VISIBLE_DEVICES, and torch finds none."""
 
@@ -21,6 +23,9 @@ GPUS = 2
 CONTROLLER, NODE = 16817, 16818
 """Ports."""
 
+LONGEST = 300
+"""Seconds of a command, and until the node takes jobs."""
+
 CONF = """\
 ClusterName=one
 SlurmctldHost={host}(127.0.0.1)
@@ -30,7 +35,7 @@ CommunicationParameters=NoCtldInAddrAny,NoInAddrAny
 SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
-AuthInfo=socket={folder}/munge/munge.socket,cred_expire=5
+AuthInfo=socket={folder}/munge/munge.socket,cred_expire=10
 StateSaveLocation={folder}/state
 SlurmdSpoolDir={folder}/spool
 SlurmctldPidFile={folder}/slurmctld.pid
@@ -49,13 +54,16 @@ SwitchType=switch/none
 MpiDefault=none
 ReturnToService=2
 MinJobAge=7200
-KillWait=5
+KillWait=30
+MessageTimeout=60
+TCPTimeout=30
+BatchStartTimeout=120
 AccountingStorageType=accounting_storage/none
 JobAcctGatherType=jobacct_gather/linux
 GresTypes=gpu
 NodeName={host} NodeAddr=127.0.0.1 CPUs={cpus} Boards=1 SocketsPerBoard=1 CoresPerSocket={cpus} ThreadsPerCore=1 \
 RealMemory={memory} Gres=gpu:{gpus} State=UNKNOWN
-PartitionName=main Nodes={host} Default=YES MaxTime=INFINITE State=UP PriorityTier=1 GraceTime=30
+PartitionName=main Nodes={host} Default=YES MaxTime=INFINITE State=UP PriorityTier=1 GraceTime=120
 PartitionName=urgent Nodes={host} MaxTime=INFINITE State=UP PriorityTier=10 PreemptMode=OFF
 """
 
@@ -109,7 +117,7 @@ class OneNode:
         with contextlib.suppress(OSError):
             ETC.rmdir()
 
-    def wait(self, state: str, seconds: float = 60) -> None:
+    def wait(self, state: str, seconds: float = LONGEST) -> None:
         """Until the node is in this state. Raises TimeoutError."""
         end = time.monotonic() + seconds
         while (now := self.state()) != state:
@@ -135,7 +143,7 @@ class OneNode:
 
 def run(*command: str) -> str:
     """Standard output of a command that must work."""
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=LONGEST).stdout
 
 
 def installed() -> list[str]:

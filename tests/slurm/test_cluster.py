@@ -18,7 +18,7 @@ from typing import TextIO
 
 import many
 import pytest
-from conftest import Laboratory, saves, untrained, wait_for
+from conftest import LONGEST, Laboratory, saves, untrained, wait_for
 from one_node import OneNode, installed, run
 
 from interplay.core import artifact, metrics
@@ -80,7 +80,7 @@ def start(laboratory: Laboratory, *config: str, target: str = "all", array: str 
 
 def ended(process: "subprocess.Popen[str]", laboratory: Laboratory) -> tuple[int, str]:
     """Exit status, and all that was said."""
-    code = process.wait(timeout=600)
+    code = process.wait(timeout=LONGEST)
     return code, "".join(path.read_text() for path in laboratory.folder.glob("study=*.log"))
 
 
@@ -281,9 +281,13 @@ def test_short_stages_share_jobs_that_are_preempted_put_back_at_their_time_limit
     def made(kind: str) -> int:
         return sum(artifact.done(based.folder / "results" / kind / stage.digest) for stage in plan.stages.values())
 
+    def running() -> list[str]:
+        return [job["JobId"] for job in node.jobs(before) if job["JobState"] == "RUNNING" and job["Partition"] == "main"]
+
     def at(kind: str, count: int) -> str:
-        wait_for(lambda: made(kind) >= count)
-        return next(job["JobId"] for job in node.jobs(before) if job["JobState"] == "RUNNING")
+        found: list[str] = []
+        wait_for(lambda: made(kind) >= count and bool(found.extend(running()) or found))
+        return found[0]
 
     process = start(based, *study)
     at("rl", 4)

@@ -20,6 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
 import world
 from test_prefer import pair_set
 
@@ -180,6 +181,8 @@ METHODS: dict[str, dict[str, Any]] = {
 }
 """Members of RL's seams that sums and functions enter, several to a case."""
 KINDS = (*STAGES, *(f"prefer.{name}" for name in PAIRED), *(f"rl.{name}" for name in METHODS), "evaluate.nll")
+WIDER = torch.backends.cpu.get_cpu_capability() not in ("AVX2", "DEFAULT")
+"""Whether this processor has instructions beyond those of the level below."""
 LEVELS = {"native": "", "avx2": "x86-64-v3", "baseline": "x86-64"}
 REWARDS = """
 def commas(problems, completions, verdicts):

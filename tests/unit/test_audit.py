@@ -35,7 +35,8 @@ SOUND = (
     "brevo",
     "capo",
 )
-FAULTY = ("op_dag", "op_dag_prose", "bios", "calculator")
+FAULTY = ("op_dag", pytest.param("op_dag_prose", marks=pytest.mark.slow), "calculator")
+"""In `bios` each fault is planted by itself."""
 
 
 @cache

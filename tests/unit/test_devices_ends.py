@@ -44,7 +44,8 @@ def ours(said: str) -> list[str]:
     return [line for line in said.splitlines() if line.startswith("interplay: ")]
 
 
-def test_a_run_goes_on_with_one_process_and_with_two_again(results: Results, tmp_path: Path) -> None:
+@pytest.mark.parametrize("again", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_a_run_goes_on_with_one_process_and_with_two_again(results: Results, tmp_path: Path, again: bool) -> None:
     spec = pretrain(tokens=60 * 480, eval_every=9, checkpoints=[2, 30])
     one = results.in_one("pretrain", spec, tmp_path, **LM)
     out = results.ask("pretrain", spec, results.roles("pretrain"), processes=2, **LM)
@@ -54,14 +55,16 @@ def test_a_run_goes_on_with_one_process_and_with_two_again(results: Results, tmp
     assert (code, ours(said)) == (EXIT, [f"interplay: stopped at step {first} of {steps}; goes on when started again"])
     assert sorted(path.name for path in (out / "resume").iterdir()) == [f"{first}.safetensors", "state.json"]
     with_run(out, processes=1)
-    code, said = signal_once_saved(results, out, first + 10, signal.SIGKILL)
-    second = reached(out)
-    assert (code, f"going on from {first}/{steps} steps" in said) == (-signal.SIGKILL, True)
-    assert (out / "resume" / f"{second}.safetensors").exists()
-    with_run(out, processes=2)
+    second = first
+    if again:
+        code, said = signal_once_saved(results, out, first + 10, signal.SIGKILL)
+        second = reached(out)
+        assert (code, f"going on from {first}/{steps} steps" in said) == (-signal.SIGKILL, True)
+        assert (out / "resume" / f"{second}.safetensors").exists()
+        with_run(out, processes=2)
     made = results.make(out)
     assert (made.returncode, f"going on from {second}/{steps} steps" in made.stderr) == (0, True), made.stderr
-    assert 2 <= first < second < steps
+    assert (2 <= first < steps, first < second < steps) == (True, again)
     check_equal(one, out)
 
 

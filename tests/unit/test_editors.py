@@ -1,5 +1,6 @@
 """Editors see of a study what the planner will say: schemas are made of the specs, and every config names its own."""
 
+import functools
 import json
 from pathlib import Path
 from typing import Any
@@ -18,11 +19,13 @@ SCHEMAS = CONFIGS / editors.FOLDER
 FILES = [file for file in sorted(CONFIGS.rglob("*.yaml")) if editors.first_line(CONFIGS, file)]
 
 
-MADE = {path.name: text for path, text in editors.files(CONFIGS).items()}
+@functools.cache
+def made() -> dict[str, str]:
+    return {path.name: text for path, text in editors.files(CONFIGS).items()}
 
 
 def read(name: str) -> Any:
-    return json.loads(MADE[name])
+    return json.loads(made()[name])
 
 
 def errors(name: str, text: str) -> list[tuple[str, str]]:
@@ -34,7 +37,7 @@ def errors(name: str, text: str) -> list[tuple[str, str]]:
 
 
 def test_every_schema_is_one() -> None:
-    for name in MADE:
+    for name in made():
         Draft202012Validator.check_schema(read(name))
 
 
@@ -50,7 +53,7 @@ def test_a_config_names_its_schema_and_is_as_it_says(file: Path) -> None:
     named = (file.parent / line.partition("$schema=")[2]).resolve()
     assert line.startswith("# yaml-language-server: $schema=")
     assert named.parent == SCHEMAS
-    assert named.name in MADE
+    assert named.name in made()
     assert errors(named.stem, text) == []
 
 
@@ -105,5 +108,5 @@ def test_every_key_of_a_stage_says_what_it_means() -> None:
 
 
 def test_the_schemas_are_small() -> None:
-    sizes = [len(text.encode()) for text in MADE.values()]
+    sizes = [len(text.encode()) for text in made().values()]
     assert 100_000 < sum(sizes) < 450_000  # half of it is what the keys mean; grows by 3 kB with each method

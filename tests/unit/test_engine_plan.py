@@ -157,6 +157,23 @@ def test_what_a_judge_reads_and_says_fits_its_context(same_tokenizer: bool, most
             check_judges(stage, known, KeyPlace("s.yaml", ("stages", "test")))
 
 
+@pytest.mark.parametrize(("brief", "most"), [("{episode}", 96), ("{answer}?", 33)])
+def test_what_a_judge_in_a_seat_reads_and_says_fits_its_context(brief: str, most: int) -> None:
+    """Two turns of 32 tokens where it reads the episode, its own text (one word), and an answer of 32."""
+    seats = {"one": {"name": "policy"}, "two": {"name": "policy"}, "third": {"name": "judge", "model": "seat.0", "brief": brief}}
+    episode = {"name": "seats", "seats": seats, "max_turns": 2}
+    spec = EvaluateSpec(episode=episode, max_completion_length=32)
+    policy = Stage.make("pretrain", PretrainSpec(model=world.SHAPE, tokens=100000), {"tokenizer": "t" * 12}, Run(), "base")
+    for context in (most, most - 1):
+        shape = world.SHAPE.model_copy(update={"max_position_embeddings": context})
+        judge = Stage.make("pretrain", PretrainSpec(model=shape, tokens=100000), {"tokenizer": "t" * 12}, Run(), "judge")
+        known, deps = {one.digest: one for one in (policy, judge)}, {"model": policy.digest, "seat.0": judge.digest}
+        stage = Stage.make("evaluate", spec, {**DEPS, **deps}, Run(), "test")
+        asked = rf"stages\.test\.episode\.seats\.third: an answer of max_completion_length = 32 to .*embeddings, {context}; lower"
+        with pytest.raises(UserError, match=asked) if context < most else nullcontext():
+            check_judges(stage, known, KeyPlace("s.yaml", ("stages", "test")))
+
+
 def test_a_model_that_was_made_elsewhere_is_left_to_the_stage() -> None:
     check_engine(
         Stage.make("evaluate", EvaluateSpec(engine="vllm"), DEPS, Run(), "test"), {}, KeyPlace("s.yaml", ("stages", "test"))

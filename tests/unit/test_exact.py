@@ -57,7 +57,9 @@ def expected(place: Path) -> Expected:
     return Expected(place)
 
 
-RUNS = [(kind, SMALL) for kind in cases.KINDS]
+FEW = (*cases.STAGES, "evaluate.nll", "rl.ppo", "rl.sapo", "rl.cov", "rl.vespo")
+"""Every kernel, the functions of `exact` and its sums; that no kind takes another operation is tested below."""
+RUNS = [pytest.param(kind, SMALL, marks=[] if kind in FEW else pytest.mark.slow) for kind in cases.KINDS]
 THREADS = {"threads": 2, "micro_batch_tokens": 700, "share_prompts": False}
 FAST_ENOUGH = ("rl", "rl.ppo", "pretrain")
 MORE = [
@@ -73,15 +75,10 @@ def test_batches_and_threads_move_no_byte(place: Path, expected: Expected, kind:
     assert kind != "rl" or expected[kind]["difference"] == 0.0
 
 
-FEW = (*cases.STAGES, "evaluate.nll", "rl.ppo", "rl.sapo", "rl.cov", "rl.vespo")
-"""Every kernel, the functions of `exact` and its sums; that no kind takes another operation is tested below."""
-WIDER = torch.backends.cpu.get_cpu_capability() not in ("AVX2", "DEFAULT")
-
-
 @pytest.mark.parametrize(
     ("name", "kinds"),
     [
-        pytest.param("avx2", FEW, marks=pytest.mark.skipif(not WIDER, reason="this processor has nothing beyond AVX2")),
+        pytest.param("avx2", FEW, marks=pytest.mark.skipif(not cases.WIDER, reason="this processor has nothing beyond AVX2")),
         *(pytest.param(name, cases.KINDS, marks=pytest.mark.slow) for name in ("avx2", "baseline")),
     ],
     ids=["avx2", "avx2, all", "baseline, all"],

@@ -2,6 +2,7 @@
 
 import platform
 
+import exact_cases as cases
 import numpy as np
 import pytest
 import torch
@@ -220,7 +221,13 @@ def test_the_number_of_threads_changes_no_byte() -> None:
 
 @compiled
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="flags of x86-64")
-@pytest.mark.parametrize("level", [pytest.param("x86-64", marks=pytest.mark.slow), "x86-64-v3"])
+@pytest.mark.parametrize(
+    "level",
+    [
+        pytest.param("x86-64", marks=pytest.mark.slow),
+        pytest.param("x86-64-v3", marks=pytest.mark.skipif(not cases.WIDER, reason="this processor has nothing beyond AVX2")),
+    ],
+)
 def test_a_processor_without_the_instructions_computes_the_same_bytes(monkeypatch: pytest.MonkeyPatch, level: str) -> None:
     made, batch = model(), packed_rows(2, 90, 40)
     matrices = torch.randn(2, 32, 48, generator=torch.Generator().manual_seed(0))

@@ -56,9 +56,18 @@ def made(spec: Keychain, given: StepInputs, some: list[Row]) -> list[tuple[Row, 
 def test_exactly_one_chain_of_unique_keys_reaches_the_question_which_occurs_nowhere_else(
     spec: Keychain, seed: int, given_inputs: StepInputs
 ) -> None:
+    """In documents that are whole without the chains, and in prompts of the length that was asked for."""
     step = StepInputs(0, given_inputs.folders, seed)
     done = made(spec, step, ROWS[:5])
     assert len(done) == 5
+    _one_chain_reaches_the_question(spec, done)
+    _pairs_stand_at_ends_of_sentences(spec, done)
+    for row, _ in done:
+        assert abs(step.count_tokens(row.prompt) - spec.context_tokens) <= 0.02 * spec.context_tokens
+
+
+def _one_chain_reaches_the_question(spec: Keychain, done: list[tuple[Row, Problem]]) -> None:
+    """Of unique keys; the question occurs nowhere else."""
     for row, problem in done:
         found = pairs(row.prompt)
         follow = dict(found)
@@ -85,12 +94,9 @@ def test_exactly_one_chain_of_unique_keys_reaches_the_question_which_occurs_nowh
         assert multihop.verify(problem, row.solution, Verify()).strict
 
 
-@examples(6)
-@given(spec=specs, seed=st.integers(0, 10**6))
-def test_pairs_stand_at_ends_of_sentences_and_without_them_the_documents_are_whole(
-    spec: Keychain, seed: int, given_inputs: StepInputs
-) -> None:
-    for row, problem in made(spec, StepInputs(0, given_inputs.folders, seed), ROWS[:5]):
+def _pairs_stand_at_ends_of_sentences(spec: Keychain, done: list[tuple[Row, Problem]]) -> None:
+    """Without them the documents are whole."""
+    for row, problem in done:
         places = [(spot.document, spot.offset) for spot in problem.spots]
         assert len(set(places)) == len(places)
         assert all(offset in sentence_ends(problem.documents[number]) for number, offset in places)
@@ -102,14 +108,6 @@ def test_pairs_stand_at_ends_of_sentences_and_without_them_the_documents_are_who
         assert own == problem.item.paragraphs
         titles = [document.title for document in problem.documents]
         assert len(set(titles)) == len(titles)
-
-
-@examples(6)
-@given(spec=specs, seed=st.integers(0, 10**6))
-def test_prompts_are_within_two_percent_of_the_asked_length(spec: Keychain, seed: int, given_inputs: StepInputs) -> None:
-    step = StepInputs(0, given_inputs.folders, seed)
-    for row, _ in made(spec, step, ROWS[:5]):
-        assert abs(step.count_tokens(row.prompt) - spec.context_tokens) <= 0.02 * spec.context_tokens
 
 
 @pytest.mark.parametrize("tokens", [150, 333, 700])

@@ -11,6 +11,7 @@ from lab import Lab, of_kind
 from served import Served, serving
 
 from interplay.core import artifact
+from interplay.serve import data
 
 HOSTILE = "<script>alert(1)</script>"
 ROWS = [
@@ -180,3 +181,10 @@ def test_a_port_that_is_taken_and_a_folder_that_is_no_project_are_refused(page: 
         assert done.returncode == 2
         assert said in done.stderr
         assert done.stderr.count("\n") == 1
+
+
+def test_a_study_without_a_question_has_that_of_the_study_which_it_extends_in_whichever_form_it_names_it() -> None:
+    configs = Path(__file__).parents[2] / "configs"
+    for study, extended in (("cog_drift/llama3b", "cog_drift/qwen4b"), ("interplay/context_bases", "interplay/contexts")):
+        assert "question:" not in (configs / "study" / f"{study}.yaml").read_text()
+        assert data.question(configs, study) == data.question(configs, extended) != ""

@@ -1,5 +1,6 @@
 """The generated reference, and what `--help` says."""
 
+import functools
 import html
 import re
 import shlex
@@ -17,13 +18,15 @@ from tools.reference import __main__ as reference, pages, specs
 EXAMPLES = [*DAY, *(line for name in COMMANDS for line, _ in examples(find_command(name).epilog))]
 
 
-MADE = pages.files(ROOT)
-TEXTS = {path.name: text for path, text in MADE.items()}
+@functools.cache
+def texts() -> dict[str, str]:
+    """The pages by their names; made once a test asks for them, which one worker of two does."""
+    return {path.name: text for path, text in pages.files(ROOT).items()}
 
 
 def test_the_index_names_every_page() -> None:
     assert (ROOT / "docs/reference/index.md").read_text() == pages.index(ROOT, linked=False), "run `make docs` and commit it"
-    assert all(f"]({path.name})" in pages.index(ROOT, linked=True) for path in MADE)
+    assert all(f"]({name})" in pages.index(ROOT, linked=True) for name in texts())
 
 
 def test_a_member_and_a_key_are_found_in_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
@@ -53,36 +56,36 @@ def test_every_model_that_a_study_or_scale_may_hold_has_a_section() -> None:
 
 
 def test_every_key_has_a_meaning_and_every_member_a_card() -> None:
-    for name, text in TEXTS.items():
+    for name, text in texts().items():
         assert [line for line in text.splitlines() if line.startswith("| `") and line.endswith("|  |")] == [], name
         assert text.count("- studies: ") == len(re.findall(r"^## (?!extension)[a-z]+: \w+$", text, re.MULTILINE)), name
-    assert any("- studies: no committed study uses it" in text for text in TEXTS.values())
+    assert any("- studies: no committed study uses it" in text for text in texts().values())
 
 
 def test_pages_are_short() -> None:
-    assert {name: lines for name, text in TEXTS.items() if (lines := len(text.splitlines())) > pages.MOST_LINES} == {}
+    assert {name: lines for name, text in texts().items() if (lines := len(text.splitlines())) > pages.MOST_LINES} == {}
 
 
 def test_every_link_between_the_pages_leads_to_a_heading() -> None:
     anchors = {
         f"{name}#{pages.anchor(html.unescape(title))}"
-        for name, text in TEXTS.items()
+        for name, text in texts().items()
         for title in re.findall(r"^## (.*)$", text, re.MULTILINE)
     }
-    for name, text in TEXTS.items():
+    for name, text in texts().items():
         assert "@@" not in text
         links = set(re.findall(r"\]\((\w+\.md(?:#[\w-]+)?)\)", text))
         assert {link for link in links if "#" in link} <= anchors, name
-        assert {link for link in links if "#" not in link} <= {*TEXTS, "index.md"}, name
+        assert {link for link in links if "#" not in link} <= {*texts(), "index.md"}, name
 
 
 def test_a_key_has_its_type_its_default_and_its_meaning() -> None:
-    assert "| `prompts_per_step` | integer ≥ 1 | `32` | Distinct prompts per step. |" in TEXTS["rl.md"]
+    assert "| `prompts_per_step` | integer ≥ 1 | `32` | Distinct prompts per step. |" in texts()["rl.md"]
     assert (
-        "| `method` | [method](rl.md#method), or the name of a file in `configs/method` |  | " in TEXTS["rl.md"]
+        "| `method` | [method](rl.md#method), or the name of a file in `configs/method` |  | " in texts()["rl.md"]
     )  # no default: has to be given
-    assert "| `edits` | list of [edits](edits.md) | `[]` | " in TEXTS["rl.md"]
-    clip_cov = TEXTS["loss.md"].split("## loss: clip_cov\n")[1].split("\n## ")[0]
+    assert "| `edits` | list of [edits](edits.md) | `[]` | " in texts()["rl.md"]
+    clip_cov = texts()["loss.md"].split("## loss: clip_cov\n")[1].split("\n## ")[0]
     [row] = [line for line in clip_cov.splitlines() if line.startswith("| `loss_type`")]
     assert row.split(" | ")[-1].removesuffix(" |")  # the key that it overrides says what it means
 

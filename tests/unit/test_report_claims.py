@@ -152,7 +152,7 @@ def test_a_published_effect_stands_on_the_page_in_place_of_a_bound(tmp_path: Pat
     (shown,) = headline.forest_rows(answers.Answer(found, [judged], {}, {}, [], {}))
     assert shown["claimed"] == "published +40 points (Figure 1)"
     (entry,) = contrast.claims_json([judged])
-    assert catalog.claim_lines([entry], {})[1].endswith("; published +40")
+    assert catalog.claim_lines([entry], {})[2].startswith(f"{'':16}published +40; for ")
 
 
 ends = st.floats(-1, 1).map(lambda number: round(number, 2))
@@ -288,7 +288,7 @@ def test_a_claim_about_bases_that_do_not_fail_states_how_many_do_and_the_mean_ov
     )
     (entry,) = contrast.claims_json([judged])
     assert (entry["failing"]["lost"], entry["failing"]["bases"]) == (1, 6)
-    assert judged.caveat in catalog.claim_lines([entry], {})[2]
+    assert judged.caveat in catalog.claim_lines([entry], {})[3]
     (shown,) = headline.forest_rows(answers.Answer(found, [judged], {}, {}, [], {}))
     assert (shown["change"], shown["caveat"]) == ("12 % → 64 %", judged.caveat), "of the bases that did not fail"
 

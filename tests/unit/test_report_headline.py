@@ -91,7 +91,7 @@ def test_a_failed_arm_leaves_its_claims_not_judged_and_the_rest_answers(tmp_path
     missing, _ = headline.forest_rows(made)
     assert (missing["picture"], missing["number"], missing["change"]) == ("", "", "")
     commands = [command for command, _ in headline.next_commands(made, None, [("rl/rl/seed0", "abc")])]
-    assert commands == ["interplay show abc", "snakemake all --config study=toy scale=smoke"]
+    assert commands == ["interplay show abc", "interplay run toy --scale smoke"]
 
 
 def test_some_missing_seeds_leave_a_number_without_a_verdict(tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_nothing_evaluated_is_said(tmp_path: Path) -> None:
 def test_the_largest_difference_outside_the_claims_is_said_to_be_chosen_afterwards(tmp_path: Path) -> None:
     made = headline.make_headline(answer(tmp_path, [claim("Nothing is forgotten", band="id", at_least=-0.05)]))
     said = (
-        "Outside the claims, the largest of 1 differences, chosen after the fact: rl − base on edge strict pass@1, +74.0 points"
+        "Outside the claims, the largest of 1 differences, chosen after the fact: rl − base, strict pass@1 on edge, +74.0 points"
     )
     assert made.others[-1].startswith(said)
 

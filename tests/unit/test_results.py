@@ -136,6 +136,40 @@ def test_tables_and_figures_of_a_summary_are_those_of_the_study(exported: tuple[
             assert abs(one - other) * unit.factor <= 0.51 / 10**unit.decimals, key
 
 
+def test_the_values_of_a_summary_keep_their_seeds(exported: tuple[answers.Answer, Path], tmp_path: Path) -> None:
+    """An arm may lack a seed, as a base may lack a band: its values are not those of the first seeds of the study."""
+    made, path = exported
+    again = summary.read_summary(path)
+    assert made.results.kept
+    assert again.results.kept
+    assert {old.seeds for old in made.results.kept.values()} == {(0, 1, 2), (1, 2)}
+    for key, old in made.results.kept.items():
+        new, unit = again.results.kept[key], measure_of(key[3])
+        assert new.seeds == old.seeds, key
+        assert new.per_seed == pytest.approx(old.per_seed, abs=0.51 / 10**unit.decimals / unit.factor), key
+    known = json.loads(path.read_text())
+    (tmp_path / "older.json").write_text(json.dumps({**known, "samples": [one[:4] for one in known["samples"]]}))
+    with pytest.raises(UserError, match=r"the summary of toy holds 2 values of \S+ for 3 seeds; write it again with `interplay"):
+        summary.read_summary(tmp_path / "older.json")
+
+
+def test_a_committed_difference_is_that_of_its_seeds() -> None:
+    """The central study, whose bases lack bands: of each seed, arm minus control is the difference that the summary has."""
+    known = artifact.read_json(ROOT / "docs/results/interplay.central.laptop.json.gz")
+    kept = summary.read_estimates(known, summary.read_grids(known))
+    assert kept["rl_seldom", "", "seldom", "strict_pass@1"].seeds == (200, 201, 206, 208, 223)
+    assert set(known["seeds"]) - {*kept["rl_edge", "", "hard", "strict_pass@1"].seeds} == {216}
+    checked = Counter[int]()
+    for (arm, against, band, metric), gap in kept.items():
+        if against:
+            one, other = (
+                dict(zip(it.seeds, it.per_seed, strict=True)) for it in (kept[who, "", band, metric] for who in (arm, against))
+            )
+            assert list(gap.per_seed) == pytest.approx([one[seed] - other[seed] for seed in gap.seeds], abs=0.0011)
+            checked[len(gap.seeds)] += 1
+    assert checked.keys() == {5, 23, 24}
+
+
 def test_an_end_of_an_interval_is_rounded_once(exported: tuple[answers.Answer, Path], tmp_path: Path) -> None:
     """A small number keeps its sign in a summary, by a digit that is not shown."""
     made, path = exported
@@ -156,8 +190,8 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> tuple[answers.Answer, 
     root = tmp_path_factory.mktemp("exported")
     random = np.random.default_rng(0)
     arms, inputs = [], {}
-    for arm in ("base", "one", "two", "twin"):
-        for seed in (0, 1, 2):
+    for arm in ("base", "one", "two", "twin", "late"):
+        for seed in (1, 2) if arm == "late" else (0, 1, 2):
             digest = "base" if arm == "base" else f"{arm}{seed}"
             if digest not in inputs:
                 counts = {op: random.integers(0, 9, 10).tolist() for op in (2, 3, 4)}

@@ -56,6 +56,7 @@ def test_two_processes_evaluate_to_the_bytes_that_one_makes(results: Results, tm
     assert (told["processes"], told["completion_tokens_per_second"] > 0) == (2, True)
 
 
+@pytest.mark.slow  # see test_evaluate
 def test_an_evaluation_goes_on_with_other_processes_and_batches(results: Results, tmp_path: Path) -> None:
     """Whoever is told that its batches are too large makes them smaller, and loses no shard by that."""
     spec = EvaluateSpec(num_samples=64, max_completion_length=60)

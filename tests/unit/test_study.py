@@ -62,6 +62,12 @@ def test_seeds_repeat_only_the_stages_that_vary() -> None:
     assert [len(models(own, kind)) for kind in ("pretrain", "sft", "rl")] == [3, 3, 12]
 
 
+def test_a_model_is_labelled_with_the_first_arm_that_has_it_its_stage_and_its_seed() -> None:
+    plan = plan_study(CONFIGS, "quickstart", "smoke")
+    labels = {stage.label for stage in plan.stages.values() if stage.kind in ("pretrain", "rl")}
+    assert labels == {"base/base@0", "rl_edge/rl@0", "rl_hard/rl@0"}
+
+
 def test_a_stage_with_a_seed_of_its_own_adds_that_of_the_arm(configs: Path) -> None:
     write(configs, "quickstart", "seeds: {values: [0], vary: [base, rl]}", "seeds: {values: [0, 1, 2], vary: [base, rl]}")
     write(configs, "quickstart", "rl: {kind: rl, data: {edge: 1.0}}", "rl: {kind: rl, data: {edge: 1.0}, seed: 40}")

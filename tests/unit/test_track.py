@@ -251,8 +251,15 @@ def test_a_sync_that_was_killed_is_completed_without_doubling_anything(lab: Lab,
     assert rows(uri) == before
 
 
-@pytest.mark.parametrize("committed", ["at once", "call by call"])
-@pytest.mark.parametrize("answered", [True, False])
+@pytest.mark.parametrize(
+    ("committed", "answered"),
+    [
+        ("at once", False),
+        ("call by call", True),
+        pytest.param("at once", True, marks=pytest.mark.slow),
+        pytest.param("call by call", False, marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.parametrize(
     ("call", "number"),
     [

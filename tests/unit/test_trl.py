@@ -97,6 +97,7 @@ def foreign(**more: Any) -> RLSpec:
     return RLSpec(**{**rl_spec().model_dump(), "trainer": "trl", "steps": 6, "minibatches": 1, **more})
 
 
+@pytest.mark.slow  # see test_trl_trainers
 def test_two_processes_killed_on_the_way_end_with_the_record_of_two_that_were_not(tmp_path: Path) -> None:
     results, kept = Results(tmp_path / "results"), tmp_path / "kept"
     whole = results.in_two("rl", foreign(), **RL)

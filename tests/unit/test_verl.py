@@ -357,10 +357,11 @@ def test_a_sampler_that_learns_draws_by_what_verl_dumped(
 
 
 @pytest.mark.usefixtures("package")
-@pytest.mark.parametrize("dies", ["saved 2", "saved 4", "saved 3"])
+@pytest.mark.parametrize("dies", [pytest.param("saved 2", marks=pytest.mark.slow), "saved 3"])
 def test_a_run_that_breaks_off_goes_on_from_the_last_step_that_was_saved_and_logged(
     dies: str, inputs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A death after the last save is in the test of samplers above."""
     whole = run(inputs, tmp_path / "whole")
     monkeypatch.setenv("DIES", dies)
     with pytest.raises(OSError, match=r"verl ended with code 1 after step \d of 4: out of luck"):

@@ -1,19 +1,24 @@
 """Wrong inputs as users make them, all in one table: each is refused with exit code 2 and one line that names the place, the value
 and a remedy, when the study is planned or the command is read, and never with a traceback."""
 
+import itertools
 import json
 import shutil
+import types
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin
 
 import pytest
 import yaml
 from command_line import interplay
 from conftest import ROOT, copy_configs
+from pydantic import ValidationError
 
 import interplay as package
-from interplay.core.model import UserError
+from interplay.core.model import Model, UserError
+from interplay.kinds.table import KINDS
+from interplay.study.spec import Study
 
 LONGEST = 500
 """Characters of a refusal."""
@@ -58,6 +63,9 @@ GOOD_ROW = '{"question": "1+1?", "answer": "2"}\n'
 TYPOS = {
     "a key of a stage": Wrong(("study/wrong.yaml", "stages.base.tokns", "tokens"), {"stages.base.tokns": 3}),
     "a key of the study": Wrong(("study/wrong.yaml", "qestion", "question"), {"qestion": "?"}),
+    "no question": Wrong(("study/wrong.yaml", "question = ' '", "in a sentence"), {"question": " "}),
+    "a number that is true": Wrong(("stages.rl.steps = True", "whole number"), {"stages.rl.steps": True}),
+    "a share that is false": Wrong(("stages.rl.data", "edge", "number"), {"stages.rl.data": {"edge": False, "corpus": 1.0}}),
     "a kind": Wrong(("stages.base.kind", "pretrian", "pretrain"), {"stages.base.kind": "pretrian"}),
     "a method as a kind": Wrong(("stages.rl.kind", "grpo", "rl"), {"stages.rl.kind": "grpo"}),
     "an option of a loss": Wrong(
@@ -172,6 +180,9 @@ NEW_WORDS = {
     "a key to run with": (("run", "quickstart", "rl.stps=3", "--scale", "smoke"), ("rl.stps", "steps")),
     "a limit to run with": (("run", "quickstart", "max_hours=many", "--scale", "smoke"), ("max_hours", "many")),
     "a profile": (("run", "quickstart", "--profile", "slrum"), ("slrum", "slurm")),
+    "a scale that a variable left empty": (("plan", "quickstart", "--scale="), ("--scale", "it is empty", "smoke")),
+    "a scale without a value": (("plan", "quickstart", "scale="), ("--scale", "it is empty", "smoke")),
+    "a study beside all": (("plan", "quickstart", "--all"), ("--all is every study", "quickstart")),
     "an override of a method": ((*PLAN, "rl.method=gspoo"), ("rl.method", "gspoo", "gspo")),
     "an override that is a word": ((*PLAN, "rl.steps=many"), ("rl.steps", "many", "whole number")),
     "an override of a stage": ((*PLAN, "stages.rll.steps=3"), ("rll", "rl")),
@@ -532,6 +543,44 @@ def test_what_is_loaded_and_not_there_is_refused_with_the_nearest_name(
         package.load(study, scale)
     assert not [word for word in words if word not in str(refused.value)]
     assert len(str(refused.value)) < LONGEST
+
+
+def schemas(of: type[Model]) -> Iterator[type[Model]]:
+    for one in of.__subclasses__():
+        yield one
+        yield from schemas(one)
+
+
+def with_true(annotation: Any) -> Iterator[Any]:
+    """Values of this type in which a number is true: the field itself, or one inside a list, mapping or union."""
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if annotation in (int, float):
+        yield True
+    elif origin is Annotated:
+        yield from with_true(arguments[0])
+    elif origin in (Union, types.UnionType) and bool not in arguments and Any not in arguments:
+        yield from itertools.chain.from_iterable(map(with_true, arguments))
+    elif origin is list:
+        yield from ([one] for one in with_true(arguments[0]))
+    elif origin is tuple:
+        yield from ([one] * len(arguments) for inner in arguments for one in with_true(inner))
+    elif origin is dict:
+        yield from ({"a": one} for one in with_true(arguments[1]))
+
+
+def test_no_number_of_any_spec_may_be_true() -> None:
+    """Python reads true as 1: `steps: true` would train for one step."""
+    assert {Study, *(kind.spec for kind in KINDS.values())} <= {*schemas(Model)}
+    tried = 0
+    for spec in schemas(Model):
+        for name, field in spec.model_fields.items():
+            for value in with_true(field.annotation):
+                tried += 1
+                with pytest.raises(ValidationError) as refused:
+                    spec.model_validate({name: value})
+                kinds = {error["type"] for error in refused.value.errors() if error["loc"][:1] == (name,)}
+                assert kinds & {"int_type", "float_type"}, (spec, name, value)
+    assert tried > 1000
 
 
 def test_there_are_as_many_as_users_made() -> None:

@@ -43,15 +43,15 @@ def test_the_demo_runs_from_them_and_every_arm_moves(laboratory: Laboratory) -> 
     assert result.returncode == 0, result.stdout + result.stderr
     said = laboratory.run("interplay", "report", "demo", "--scale", "smoke").stdout.splitlines()
     claims = json.loads((laboratory.folder / "results/by-name/demo.smoke/report/claims.json").read_text())
-    assert len(said) == 2 * len(claims) + 1
+    assert len(said) == 3 * len(claims) + 1
     assert all(claim["estimate"]["value"] is not None for claim in claims)
     written = (laboratory.folder / "results/by-name/demo.smoke/report/report.html").read_text()
     assert "One problem, before and after" in written
     assert written.count('class="rollout"') > 4
-    (*looks, copy) = [html.unescape(one) for one in re.findall(r"<pre><code>(.*?)</code></pre>", written, re.DOTALL)]
+    (*looks, own) = [html.unescape(one) for one in re.findall(r"<pre><code>(.*?)</code></pre>", written, re.DOTALL)]
     assert [look.split()[1] for look in looks] == ["compare", "explain"]
-    for line in [*looks, *copy.splitlines()]:
-        tried = laboratory.run(*shlex.split(line), *(["--dry-run"] if line.startswith("snakemake") else []))
+    for line in [*looks, own]:
+        tried = laboratory.run(*shlex.split(line))
         assert tried.returncode == 0, f"{line}: {tried.stderr}"
     plan = plan_study(laboratory.folder / "configs", "demo", "smoke")
     assert not [stage for stage in plan.stages.values() if stage.kind == "pretrain"]

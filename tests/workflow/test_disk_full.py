@@ -92,6 +92,7 @@ def test_a_disk_too_small_for_a_corpus(finished: Laboratory, small_disk: Path) -
     assert [path.name for path in artifact.payload(out)] == []
 
 
+@pytest.mark.slow
 def test_a_file_that_may_not_grow_as_large_as_a_save(finished: Laboratory, tmp_path: Path) -> None:
     copy = copy_of(finished, tmp_path / "laboratory")
     most = int(1.5 * weights(copy))

@@ -61,9 +61,9 @@ def test_killing_snakemake_with_its_children_needs_no_unlock_and_goes_on_from_wh
     kill_group(process)
     digest, shards = next((out.name, saves(out)) for out in folders("*") if saves(out) >= 2)
     done = laboratory.records()
-    result = laboratory.snakemake(*SMOKE)
+    result = laboratory.snakemake(*SMOKE, flags=("--until", "evaluate"))
     assert result.returncode == 0, result.stderr
-    assert laboratory.records() == finished.records()
+    assert laboratory.records() == {path: record for path, record in finished.records().items() if "/report/" not in path}
     assert done.items() <= finished.records().items()
     log = (laboratory.folder / "logs/evaluate" / f"{digest}.log").read_text()
     assert any(f"going on from {number}/" in log for number in range(shards, shards + 3))

@@ -97,6 +97,7 @@ def test_a_forked_stage_leaves_what_one_of_its_own_process_does_and_its_own_meas
     assert forked.keys() == telemetry.keys()
 
 
+@pytest.mark.slow  # see test_resume
 def test_a_sigkill_of_any_of_the_three_leaves_no_orphan_and_no_lease(finished: Laboratory, tmp_path: Path) -> None:
     """One stage, killed through its client, itself and its server in turn, each time some saves later."""
     laboratory = untrained(finished, tmp_path)

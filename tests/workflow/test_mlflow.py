@@ -102,6 +102,7 @@ def _status(folder: Path, name: str) -> str:
     return found[0] if found else ""
 
 
+@pytest.mark.slow  # see test_track
 def test_a_study_goes_on_without_its_store_and_is_complete_in_any_store_later(finished: Laboratory, tmp_path: Path) -> None:
     laboratory = Laboratory(tmp_path / "lab")
     shutil.copytree(finished.folder / "results", laboratory.folder / "results", symlinks=True)

@@ -4,12 +4,14 @@ import json
 import shutil
 from pathlib import Path
 
+import pytest
 from conftest import Laboratory
 
 from interplay.core import artifact
 from interplay.study.expand import plan_study
 
 
+@pytest.mark.slow  # see test_borrowed_cores
 def test_a_lone_pretraining_borrows_the_idle_core_and_leaves_the_same_model(finished: Laboratory, tmp_path: Path) -> None:
     launched, alone = (Laboratory(tmp_path / name) for name in ("launched", "alone"))
     for laboratory in (launched, alone):

@@ -123,7 +123,7 @@ def test_a_loss_that_is_not_finite_is_one_line_and_is_not_retried(finished: Labo
     assert "steps," not in again.stderr
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGTERM, marks=pytest.mark.slow), signal.SIGKILL])
 def test_what_ends_interplay_run_ends_its_snakemake_and_their_stages(
     finished: Laboratory, tmp_path: Path, number: signal.Signals
 ) -> None:

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import pytest
 from conftest import Laboratory
 
 from interplay.core.execution import Run
@@ -10,6 +11,7 @@ from interplay.model.spec import SourceSpec
 from interplay.study.plan import Stage
 
 
+@pytest.mark.slow  # see test_demo
 def test_a_path_may_start_from_a_model_folder(finished: Laboratory, laboratory: Laboratory) -> None:
     laboratory.take_data(finished)
     model = next(finished.folder.glob("results/pretrain/*/model"))

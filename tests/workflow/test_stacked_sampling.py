@@ -10,6 +10,7 @@ from conftest import BEHIND, Laboratory, assert_stacked_twins, saves, wait_for
 
 from interplay.core import artifact
 
+pytestmark = pytest.mark.slow  # see test_stacked_rl and test_stacked_rollouts
 MADE = ("rl", "evaluate")
 
 
@@ -44,7 +45,6 @@ def flat(values: dict, prefix: str = "") -> dict[str, float]:
     return {name: value for name, value in found.items() if isinstance(value, int | float)}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", MADE)
 def test_a_stacked_study_leaves_the_records_of_others(finished: Laboratory, stacked: Laboratory, kind: str) -> None:
     made, alone = records(stacked, kind), records(finished, kind)
@@ -56,9 +56,7 @@ def test_a_stacked_study_leaves_the_records_of_others(finished: Laboratory, stac
     assert all(each["attempts"] == 1 for each in telemetry)
 
 
-@pytest.mark.parametrize(
-    ("kind", "more"), [("rl", {"save_minutes": 0.0}), pytest.param("evaluate", {"engine_batch": 32}, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize(("kind", "more"), [("rl", {"save_minutes": 0.0}), ("evaluate", {"engine_batch": 32})])
 def test_a_killed_stack_leaves_stages_that_go_on_alone_and_stacked(
     finished: Laboratory, tmp_path: Path, kind: str, more: dict[str, float]
 ) -> None:

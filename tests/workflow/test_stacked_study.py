@@ -63,6 +63,7 @@ def test_a_stacked_study_leaves_the_records_of_others_and_fails_alone(
     assert all(each["attempts"] == 1 for each in telemetry)
 
 
+@pytest.mark.slow  # see test_existence
 def test_two_launches_share_the_stages(finished: Laboratory, alone: Laboratory, tmp_path: Path) -> None:
     lab = small(finished, tmp_path / "lab", "stack: 2")
     both = [lab.start(*SMOKE, flags=BASES) for _ in range(2)]

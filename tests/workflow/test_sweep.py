@@ -22,7 +22,7 @@ stages:
   eval: {kind: evaluate, data: test, num_samples: 2}
 arms:
   base: {path: [base], label: before RL}
-  loss: {path: [base, rl], control: base, grid: {rl.method: [grpo, gspo, dr_grpo]}}
+  loss: {path: [base, rl], control: base, grid: {rl.method: [grpo, gspo]}}
   kl: {path: [base, rl], control: base, label: 'KL {beta}', grid: {rl.method.loss.beta: [0.01, 0.1]}}
 evaluate: [eval]
 seeds: {values: [0], vary: [rl]}
@@ -49,5 +49,5 @@ def test_a_sweep_is_drawn_against_what_was_swept(laboratory: Laboratory) -> None
     assert sorted(path.stem for path in (report / "figures").glob("*.svg")) == ["beta", "cost", "method"]
     tables = json.loads((report / "record.json").read_text())["metrics"]["tables"]["main"]
     assert {key.partition("/")[0] for key in tables} == {
-        "base", *(f"loss[method={name}]" for name in ("grpo", "gspo", "dr_grpo")), "kl[beta=0.01]", "kl[beta=0.1]"
+        "base", *(f"loss[method={name}]" for name in ("grpo", "gspo")), "kl[beta=0.01]", "kl[beta=0.1]"
     }  # fmt: skip

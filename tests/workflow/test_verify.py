@@ -313,6 +313,7 @@ def test_random_segments_are_certified_and_the_certificate_holds_for_these_resul
     assert code == 1, said
 
 
+@pytest.mark.slow  # see test_certify
 def test_a_forged_state_is_named_by_tensor_place_and_both_values(kept: Laboratory) -> None:
     """A weight of one state is moved and its checksum listed: no recomputation can tell, the segments on both sides do."""
     out = policy(kept)

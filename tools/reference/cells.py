@@ -1,6 +1,7 @@
 """Cells of the reference's tables, from the JSON Schema of a key: its type in words, its default and its meaning. `@@Name` is to
 become a link to the model or the union of that name."""
 
+import re
 from collections.abc import Iterator
 
 from interplay.core.model import MOST, Model
@@ -18,7 +19,12 @@ def meaning(model: str, key: str, one: Schema) -> str:
     inner = [name for _, name in inside({key: one})]
     if len(inner) > 1:
         return "Chosen by its `name`."
-    return cell(schema()[1][inner[0]].get("description", "").split(". ")[0].removesuffix(".") + ".") if inner else ""
+    return cell(first_sentence(schema()[1][inner[0]].get("description", "")) + ".") if inner else ""
+
+
+def first_sentence(text: str) -> str:
+    """Up to the first full stop, without it; that of an abbreviation (Dr. GRPO) does not count."""
+    return re.split(r"(?<!\bDr)(?<!\bvs)\. ", " ".join(text.split()))[0].removesuffix(".")
 
 
 def _overridden(name: str, key: str) -> str:

@@ -145,7 +145,7 @@ def stated(values: np.ndarray) -> str:
 
 @lru_cache(maxsize=16)
 def scores(root: Path, name: str) -> dict[tuple[str, str, str], np.ndarray]:
-    """(arm, column, metric) -> points by seed of the study (n,). Without what lacks a seed: a summary does not say which."""
+    """(arm, column, metric) -> points by seed of the study (n,). Without what lacks a seed: rows are compared seed by seed."""
     result = artifact.read_json(root / "docs" / "results" / f"{name}.json.gz")
     cells = [cell for grid in summary.read_grids(result).values() for cell in grid.cells.values() if not cell.against]
     complete = [cell for cell in cells if len(cell.estimate.per_seed) == len(result["seeds"])]

@@ -12,18 +12,18 @@ from interplay.rl.spec import SEAMS, Method
 from interplay.study.choices import names
 from tools.reference import cards, lists, pages, papers
 from tools.reference.cards import Evidence
-from tools.reference.cells import cell
+from tools.reference.cells import cell, first_sentence
 from tools.reference.numbers import of_contrast
 
-COLUMNS = ("method", "paper", "seams", "equation test", "oracle", "evidence", "conformance", "departures", "studies")
+COLUMNS = ("method", "what it does", "seams", "evidence")
 MOST_ROWS = 12
 """Comparisons that a page shows."""
 
 
 def table(root: Path) -> str:
     """docs/methods.md, which is committed."""
-    found, users, checked = cards.read(root), studies(root), lists.conformance(root)
-    rows = [_row(found, name, users.get(name, []), checked.get(name)) for name in found.methods]
+    found, checked = cards.read(root), lists.conformance(root)
+    rows = [_row(root, found, name, checked.get(name)) for name in found.methods]
     lines = "\n".join(f"| {' | '.join(row)} |" for row in [COLUMNS, ["---"] * len(COLUMNS), *rows])
     return "\n\n".join([*lists.TEXTS["methods"], lines]) + "\n"
 
@@ -45,15 +45,14 @@ def studies(root: Path) -> dict[str, list[str]]:
     return found
 
 
-def _row(found: Evidence, name: str, users: list[str], checked: Mapping[str, Any] | None) -> list[str]:
+def _row(root: Path, found: Evidence, name: str, checked: Mapping[str, Any] | None) -> list[str]:
     method, mark = found.methods[name], found.marks[name]
     evidence = f"[{mark.evidence}]({source(checked['release'])})" if checked else mark.evidence
-    departures = ", ".join(f"`{key}`" for key in checked["departures"]) if checked else ""
     seams = lists.differing(method, found.methods["grpo"])
-    test = f"`{mark.test.replace('.py:', '.py` `')}`"
     link = f"[`{name}`](../configs/method/{name}.yaml)"
-    cells = [link, method.paper, ", ".join(seams) or "-", test, mark.oracle, evidence, counted(checked), departures or "-"]
-    return [*cells, str(len(users) or "none")]
+    about = cell(f"{first_sentence(_about(root, name))}. *{method.paper}*")
+    compared = [evidence, mark.oracle, *([counted(checked)] if checked else [])]
+    return [link, about, ", ".join(seams) or "-", "; ".join(compared)]
 
 
 def source(release: Mapping[str, Any]) -> str:
@@ -62,12 +61,11 @@ def source(release: Mapping[str, Any]) -> str:
     return f"{release['repository']}/blob/{release['commit']}/{release['file']}#L{first}-L{last}"
 
 
-def counted(checked: Mapping[str, Any] | None) -> str:
+def counted(checked: Mapping[str, Any]) -> str:
     """How much of a method is compared with its release."""
-    if checked is None:
-        return "no release reached"
     numbers, constants = len(checked["numbers"]), len(checked.get("launch", {}).get("constants", {}))
-    return ", ".join(plural(n, what) for n, what in ((numbers, "step"), (constants, "constant")) if n)
+    counts = ((numbers, "step"), (constants, "constant"), (len(checked["departures"]), "departure"))
+    return ", ".join(plural(n, what) for n, what in counts if n)
 
 
 def _release(checked: Mapping[str, Any] | None) -> Iterator[str]:
@@ -82,9 +80,14 @@ def _release(checked: Mapping[str, Any] | None) -> Iterator[str]:
     yield from (f"- {note}" for note in checked.get("notes", []))
 
 
+def _about(root: Path, name: str) -> str:
+    """The comment at the head of the method's file, without the line that names its schema."""
+    lines = (root / "configs" / "method" / f"{name}.yaml").read_text(encoding="utf-8").splitlines()[1:]
+    return " ".join(line.removeprefix("#").strip() for line in lines if line.startswith("#"))
+
+
 def _page(root: Path, found: Evidence, name: str, users: list[str]) -> str:
     text = (root / "configs" / "method" / f"{name}.yaml").read_text(encoding="utf-8")
-    about = [line.removeprefix("#").strip() for line in text.splitlines()[1:] if line.startswith("#")]
     yaml = "\n".join(line for line in text.splitlines() if not line.startswith("#"))
     method, mark = found.methods[name], found.marks[name]
     facts = [
@@ -95,7 +98,7 @@ def _page(root: Path, found: Evidence, name: str, users: list[str]) -> str:
         f"- studies: {cards.studies_line(found, users)}",
         *(f"- see [{paper.title}]({papers.address(paper)})" for paper in lists.papers(root) if paper.row == name),
     ]
-    parts = [f"# {name}", " ".join(about), "\n".join(facts), f"```yaml\n{yaml}\n```", _seams(method, pages.member_links(root))]
+    parts = [f"# {name}", _about(root, name), "\n".join(facts), f"```yaml\n{yaml}\n```", _seams(method, pages.member_links(root))]
     if rows := list(_comparisons(found, name, users)):
         parts += ["## Comparisons", "\n".join(rows[:MOST_ROWS])]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -113,7 +116,7 @@ def _seams(method: Method, links: Mapping[str, str]) -> str:
             continue
         for one in value if isinstance(value, list | tuple) else [value] if value is not None else []:
             address = links.get(f"{key}: {one.name}", "")
-            about = " ".join(str(type(one).__doc__).split()).split(". ")[0].removesuffix(".")
+            about = first_sentence(str(type(one).__doc__))
             rows.append(f"| {key} | [{one.name}](../{address}) | {cell(about)} |")
     return "\n".join(["| seam | member | what it does |", "| --- | --- | --- |", *rows])
 
@@ -126,8 +129,8 @@ def _comparisons(found: Evidence, name: str, users: list[str]) -> Iterator[str]:
                 for key, entry in fight.items():
                     row, *place, metric = key.split("/")
                     if row.partition("[")[0] == name:
-                        where = " ".join([study, scale, title, *place, metric.replace("_", " ")])
-                        yield f"- {where}: **{entry['verdict']}**, {of_contrast(metric, entry)}"
+                        where = f"{metric.replace('_', ' ')} of {' '.join(place)}" if place else metric.replace("_", " ")
+                        yield f"- **{entry['verdict']}**, {where}: {of_contrast(metric, entry)} (`{study}` at {scale}, `{title}`)"
 
 
 # What numerics: exact covers, a section of docs/numerics.md.

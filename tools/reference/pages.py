@@ -170,8 +170,16 @@ def _of_root(root: str) -> list[Section]:
 def _cut(page: Page, blocks: list[str]) -> Iterator[tuple[str, str, list[int]]]:
     """(name, text, places of its blocks) of a page and of those that continue it."""
     for number, part in enumerate(_packed(blocks), 1):
-        name, title = (page.name, page.title) if number == 1 else (f"{page.name}_{number}", f"{page.title} ({number})")
+        name, title = page.name, page.title
+        if number > 1:
+            name, title = f"{page.name}_{number}", f"{page.title}, from {_head(blocks[part[0]])}"
         yield name, "\n\n".join([f"# {title}", page.about, *(blocks[place] for place in part)]) + "\n", part
+
+
+def _head(block: str) -> str:
+    """What its heading names: `needle` of `## step: needle`, `scales.tasks` of `## scales.<name>.tasks`."""
+    heading = block.partition("\n")[0].removeprefix("## ").replace("`", "").replace("&lt;name&gt;.", "")
+    return re.split(": |, ", heading)[-1]
 
 
 def _packed(blocks: list[str]) -> list[list[int]]:

@@ -7,9 +7,10 @@ from typing import NamedTuple
 
 from tools.reference.overlays import ticks
 
-WIDTH = 360
-LEFT = 150
-"""Of a panel: the room for labels."""
+AXIS = 152
+"""Width of a panel's axis: with short labels three panels stand side by side."""
+LETTER = 6.2
+"""Width of a label's character."""
 STEP = 19
 """Height of a row."""
 LONGEST = 25
@@ -37,29 +38,31 @@ def panel(title: str, rows: Sequence[Interval], ends: tuple[float, float], unit:
     """A panel: a dot with its interval for each row."""
     low, high = ends
     height = STEP * len(rows) + 52
+    left = round(14 + LETTER * min(LONGEST, max(len(row.label) for row in rows)))
+    width = left + AXIS + 16
 
     def x(number: float) -> float:
-        return LEFT + (WIDTH - LEFT - 12) * (min(max(number, low), high) - low) / (high - low)
+        return left + AXIS * (min(max(number, low), high) - low) / (high - low)
 
-    marks = [f'<text x="{LEFT}" y="14" class="head">{html.escape(title)}</text>']
+    marks = [f'<text x="{left}" y="14" class="head">{html.escape(title)}</text>']
     for tick in ticks(low, high):
         marks.append(
             f'<line x1="{x(tick):.1f}" x2="{x(tick):.1f}" y1="22" y2="{height - 28}" class="{"zero" if tick == 0 else "grid"}"/>'
         )
         marks.append(f'<text x="{x(tick):.1f}" y="{height - 15}" text-anchor="middle" class="tick">{tick:g}</text>')
-    marks.append(f'<text x="{WIDTH - 10}" y="{height - 2}" text-anchor="end" class="tick">{html.escape(unit)}</text>')
+    marks.append(f'<text x="{width - 4}" y="{height - 2}" text-anchor="end" class="tick">{html.escape(unit)}</text>')
     for place, row in enumerate(rows):
         y = 32 + STEP * place
         said = f"{row.label}: {row.value:.1f} [{row.low:.1f}, {row.high:.1f}] {unit}"
         label = row.label if len(row.label) <= LONGEST else f"{row.label[: LONGEST - 1]}…"
         marks.append(f"<g><title>{html.escape(said)}</title>")
-        marks.append(f'<text x="{LEFT - 8}" y="{y + 4}" text-anchor="end">{html.escape(label)}</text>')
+        marks.append(f'<text x="{left - 8}" y="{y + 4}" text-anchor="end">{html.escape(label)}</text>')
         if math.isfinite(row.value):
             if math.isfinite(row.low) and math.isfinite(row.high):
                 marks.append(f'<line x1="{x(row.low):.1f}" x2="{x(row.high):.1f}" y1="{y}" y2="{y}" class="bar"/>')
             marks.append(f'<circle cx="{x(row.value):.1f}" cy="{y}" r="3.6" class="dot"/>')
         marks.append("</g>")
-    return _svg("drawn", title, WIDTH, height, marks)
+    return _svg("drawn", title, width, height, marks)
 
 
 def strip(one: Interval, ends: tuple[float, float], wanted: tuple[float, float] | None) -> str:

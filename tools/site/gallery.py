@@ -3,6 +3,7 @@ what each paper published, all from docs/results/."""
 
 import html
 import math
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -10,12 +11,14 @@ from typing import Any
 
 from interplay.report.metric_spec import measure_of
 from interplay.report.write import summary
-from tools.reference import committed, lists, numbers, papers
+from tools.reference import committed, lists, numbers, papers, verdicts
 from tools.reference.lists import Paper
 from tools.site.drawing import Interval, axis_range, panel, strip
 
 MOST_ROWS = 16
 """Arms in a figure; what is beyond them is in the tables."""
+LISTED = re.compile(r"(?:^- \*\*.*$\n?){4,}", re.MULTILINE)
+"""Verdicts in a paper's section: claims, which the page shows above, and contrasts."""
 ORDER = (
     "supported",
     "reproduced",
@@ -42,38 +45,39 @@ def files(root: Path) -> dict[Path, str]:
 
 
 def papers_by_study(root: Path) -> dict[str, list[Paper]]:
-    """Study -> the papers that it asks about; studies with committed results first."""
+    """Study -> the papers that it asks about, in the order of the groups of the index."""
     found: dict[str, list[Paper]] = {}
     for paper in lists.papers(root):
         found.setdefault(paper.study, []).append(paper)
-    return dict(sorted(found.items(), key=lambda item: not committed.results(root, item[0])))
+    return dict(sorted(found.items(), key=lambda item: _group(root, item[0])))
+
+
+def _group(root: Path, study: str) -> int:
+    """Place in GROUPS, by the result on the most bases."""
+    found = committed.results(root, study).values()
+    return min((int(committed.has_one_base(result)) for result in found), default=len(verdicts.GROUPS))
 
 
 def _index(root: Path, listed: Mapping[str, list[Paper]]) -> str:
-    cards = [card for study in listed for card in _card(root, study)]
+    parts = ["# Gallery", lists.TEXTS["gallery"]]
+    for place, group in enumerate(verdicts.GROUPS):
+        cards = [card for study in listed if _group(root, study) == place for card in _card(root, study)]
+        parts += [f"## {group}", '<div class="gallery">', *cards, "</div>"]
     rest = [f"- [{study}]({papers.page_name(study)}.md)" for study in listed if not committed.results(root, study)]
-    parts = [
-        "# Gallery",
-        lists.TEXTS["gallery"],
-        '<div class="gallery">',
-        *cards,
-        "</div>",
-        "## Asked, not run at this commit",
-        "\n".join(rest),
-    ]
+    parts += ["## Asked, not run at this commit", "\n".join(rest)]
     return "\n\n".join(parts) + "\n"
 
 
 def _card(root: Path, study: str) -> Iterator[str]:
     for result in committed.results(root, study).values():
-        verdicts = Counter(claim["verdict"] for claim in result["claims"])
-        verdicts += Counter(
+        counts = Counter(claim["verdict"] for claim in result["claims"])
+        counts += Counter(
             entry["verdict"]
             for fight in result.get("contrasts", {}).values()
             for entry in fight.values()
             if entry["adjusted"] is not None
         )
-        chips = " ".join(f'<span class="chip {_css(verdict)}">{count} {verdict}</span>' for verdict, count in _ordered(verdicts))
+        chips = " ".join(f'<span class="chip {_css(verdict)}">{count} {verdict}</span>' for verdict, count in _ordered(counts))
         yield (
             f'<a class="card" href="{papers.page_name(study)}.html"><strong>{html.escape(study)}</strong>'
             f"<span>{html.escape(result['question'])}</span><span>{chips}</span></a>"
@@ -107,15 +111,20 @@ def _page(root: Path, study: str, about: list[Paper]) -> str:
         ]
     parts.append(f"The study: [`configs/study/{study}.yaml`](../../configs/study/{study}.yaml).")
     parts.append(f"```\n{_commands(root, study, found)}\n```")
-    parts += [
-        section.replace("](results/", "](../results/").replace("](log/", "](../log/")
-        for section in (papers.section(root, paper) for paper in about)
-    ]
+    for paper in about:
+        section = papers.section(root, paper).replace("](results/", "](../results/").replace("](log/", "](../log/")
+        parts.append(LISTED.sub(_folded, section))
     return "\n\n".join(parts) + "\n"
 
 
+def _folded(listed: re.Match[str]) -> str:
+    """A long list of verdicts, closed."""
+    count = listed[0].count("- **")
+    return f'<details markdown="1"><summary>{count} verdicts</summary>\n\n{listed[0].rstrip()}\n\n</details>\n'
+
+
 def _commands(root: Path, study: str, found: Mapping[str, Any]) -> str:
-    lines = [f"snakemake all --config study={study} scale=laptop", f"interplay report {study} --scale laptop"]
+    lines = [f"interplay run {study} --scale {scale}" for scale in found or ("laptop",)]
     for scale in found:
         path = committed.result_path(root, study, scale).relative_to(root)
         lines.append(
@@ -125,30 +134,54 @@ def _commands(root: Path, study: str, found: Mapping[str, Any]) -> str:
 
 
 def _claims(result: Mapping[str, Any]) -> Iterator[str]:
-    """Each claim with its verdict and its interval next to the range that it asks for."""
+    """Each claim with its verdict and its interval next to the range that it asks for; claims of one unit share an axis."""
     if not result["claims"]:
         return
+    intervals = [_interval(claim) for claim in result["claims"]]
+    shared: dict[str, list[Interval]] = {}
+    for claim, one in zip(result["claims"], intervals, strict=True):
+        if one:
+            edges = [edge for edge in _wanted(claim) or () if math.isfinite(edge)]
+            shared.setdefault(_axis(claim), []).extend([one, *(Interval("", edge, edge, edge) for edge in edges)])
+    ends = {axis: axis_range(found) for axis, found in shared.items()}
     rows = []
-    for claim in result["claims"]:
-        metric = str(claim["test"].get("value") or claim["test"].get("difference"))
-        found, factor = claim["estimate"], measure_of(metric).factor
-        bar = ""
-        if None not in (found["value"], found["low"], found["high"]):
-            one = Interval(numbers.of_claim(claim), *(factor * found[key] for key in ("value", "low", "high")))
-            wanted = _wanted(claim["test"], factor)
-            bounds = [Interval("", edge, edge, edge) for edge in wanted if math.isfinite(edge)] if wanted else []
-            bar = strip(one, axis_range([one, *bounds]), wanted)
+    for claim, one in zip(result["claims"], intervals, strict=True):
+        bar = strip(one, ends[_axis(claim)], _wanted(claim)) if one else "<span></span>"
         gone = f" <small>{html.escape(claim['withdrawn'].because)}</small>" if "withdrawn" in claim else ""
         rows.append(
             f'<div class="claim"><span class="chip {_css(claim["verdict"])}">{claim["verdict"]}</span>'
-            f"<span>{html.escape(claim['says'])}{gone}</span>{bar or '<span></span>'}"
+            f"<span>{html.escape(claim['says'])}{gone}</span>{bar}"
             f"<small>{html.escape(numbers.estimate(claim))}</small></div>"
         )
     yield f'<div class="claims">{"".join(rows)}</div>'
-    yield "<small>Dot and line: the estimate with its 95 % interval. Shaded: what is claimed. Vertical line: zero.</small>"
+    said = "; ".join(f"{axis} from {low:.3g} to {high:.3g}" for axis, (low, high) in ends.items())
+    yield (
+        "<small>Dot and line: the estimate with its 95 % interval. Shaded: what is claimed. Vertical line: zero. "
+        f"Claims of one unit share an axis: {html.escape(said)}.</small>"
+    )
 
 
-def _wanted(test: Mapping[str, Any], factor: float) -> tuple[float, float] | None:
+def _test_metric(claim: Mapping[str, Any]) -> str:
+    return str(claim["test"].get("value") or claim["test"].get("difference"))
+
+
+def _interval(claim: Mapping[str, Any]) -> Interval | None:
+    """The estimate in its unit; None where the claim has no number or no interval."""
+    found, factor = claim["estimate"], measure_of(_test_metric(claim)).factor
+    if None in (found["value"], found["low"], found["high"]):
+        return None
+    return Interval(numbers.of_claim(claim), *(factor * found[key] for key in ("value", "low", "high")))
+
+
+def _axis(claim: Mapping[str, Any]) -> str:
+    """`differences in points`, `values in %`: claims of which may be drawn on one axis."""
+    signed = "difference" in claim["test"]
+    unit = measure_of(_test_metric(claim)).unit_of(signed) or _test_metric(claim).replace("_", " ")
+    return f"{'differences' if signed else 'values'} in {unit}"
+
+
+def _wanted(claim: Mapping[str, Any]) -> tuple[float, float] | None:
+    test, factor = claim["test"], measure_of(_test_metric(claim)).factor
     if "within" in test:
         return factor * test["within"][0], factor * test["within"][1]
     if "at_least" in test or "at_most" in test:

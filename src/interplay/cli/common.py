@@ -189,13 +189,21 @@ def default_scale() -> str:
     return expand.chosen(CONFIGS, {})[1]
 
 
+def chosen_scale(scale: str | None) -> str:
+    """The scale that is named, else that of configs/config.yaml. Raises UserError for an empty name, as of a shell variable
+    that is not set leaves."""
+    if scale == "":
+        raise UserError("--scale: it is empty; name a scale, such as smoke, or leave --scale out")
+    return scale or default_scale()
+
+
 def plan_of(study: str, scale: str | None, given: Sequence[str] = ()) -> "Plan":
     """The plan of a study; at the scale of configs/config.yaml unless one is named, among the given keys, `scale=smoke`, too."""
     from interplay.study import expand
 
     named = [text.removeprefix("scale=") for text in given if text.startswith("scale=")]
     keys = [text for text in given if not text.startswith("scale=")]
-    return expand.plan_study(CONFIGS, study, scale or next(reversed(named), "") or default_scale(), keys)
+    return expand.plan_study(CONFIGS, study, chosen_scale(next(reversed(named), None) if scale is None else scale), keys)
 
 
 def at_look(plan: "Plan", count: int | None = None) -> "Plan":
@@ -239,7 +247,7 @@ def find_stage(text: str, scale: str | None) -> "tuple[Catalog, Ref]":
     from interplay.results import catalog
 
     known = catalog.read_catalog(CONFIGS, RESULTS)
-    return known, catalog.resolve_stage(text, known, CONFIGS, scale or default_scale())
+    return known, catalog.resolve_stage(text, known, CONFIGS, chosen_scale(scale))
 
 
 def find_folder(text: str, scale: str | None = None) -> Path:

@@ -66,6 +66,8 @@ def plan_stages(
     counts = _gpu_counts(gpus)
     if not (every or study):
         raise UserError("plan: name a study, or give --all")
+    if every and study:
+        raise UserError(f"plan: --all is every study; leave out --all or {study}")
     plans = [common.plan_of(study, scale, keys or [])] if study and not every else common.every_plan()
     if check:
         locks.check_locks(plans, CONFIGS, RESULTS, every)

@@ -144,7 +144,7 @@ def draw_lineage(
     from interplay.report.draw import diagram
     from interplay.results import catalog
 
-    stages = catalog.lineage_of(what, CONFIGS, RESULTS, scale or common.default_scale())
+    stages = catalog.lineage_of(what, CONFIGS, RESULTS, common.chosen_scale(scale))
     states = {digest: artifact.state_of(artifact.folder(RESULTS, stage["kind"], digest)).name for digest, stage in stages.items()}
     nodes, edges = diagram.study_graph(stages, {digest: "new" if name == "missing" else name for digest, name in states.items()})
     chosen = form or (FORMATS.get(output.suffix, "mermaid") if output else "mermaid")
@@ -180,7 +180,7 @@ def compare_sides(
     from interplay.report.inspect import compare
     from interplay.results import catalog
 
-    at = scale or common.default_scale()
+    at = common.chosen_scale(scale)
     known = catalog.read_catalog(CONFIGS, RESULTS)
 
     def side(name: str) -> compare.Side:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, ClassVar, NamedTuple, TypeVar, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetCoreSchemaHandler, ValidationError, create_model
-from pydantic_core import CoreSchema, InitErrorDetails, core_schema
+from pydantic_core import CoreSchema, InitErrorDetails, PydanticKnownError, core_schema
 
 LONGEST_VALUE = 80
 """Characters of a value that a message shows."""
@@ -97,6 +97,13 @@ class Model(BaseModel):
     INEXACT: ClassVar[str] = "it was not looked at yet"
     """Of a member of RL's seams: why numerics: exact does not cover it; empty where it does."""
 
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """As pydantic has it, but that a number is not given as true or false, which Python reads as 1 and 0."""
+        schema = handler(source)
+        _refuse_booleans(schema, cls)
+        return schema
+
     def hashed_version(self) -> int:
         """What enters the digest: VERSION, and more of a spec with a value whose meaning alone has changed."""
         return self.VERSION
@@ -116,6 +123,32 @@ class Model(BaseModel):
     def inexact(self) -> str:
         """The same with its options as they are."""
         return self.INEXACT
+
+
+def _whole_number(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise PydanticKnownError("int_type")
+    return value
+
+
+def _number(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise PydanticKnownError("float_type")
+    return value
+
+
+_CHECKS: dict[str, Callable[[Any], Any]] = {"int": _whole_number, "float": _number}
+
+
+def _refuse_booleans(schema: Any, of: type[Model]) -> None:
+    """Wrap every number of the schema, inside lists, mappings and unions, too; models inside it have wrapped their own."""
+    for place, inner in list(schema.items() if isinstance(schema, dict) else enumerate(schema)):
+        if isinstance(inner, list):
+            _refuse_booleans(inner, of)
+        elif isinstance(inner, dict) and (check := _CHECKS.get(str(inner.get("type")))):
+            schema[place] = core_schema.no_info_before_validator_function(check, inner)
+        elif isinstance(inner, dict) and inner.get("cls", of) is of and place != "default":
+            _refuse_booleans(inner, of)
 
 
 class Exact(Model):

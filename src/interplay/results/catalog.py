@@ -273,8 +273,8 @@ INDENT = 16
 
 
 def verdict_lines(report: Path) -> list[str]:
-    """Two lines for each claim: verdict and sentence; metric, from, to, change, its 95 % interval, and what was claimed. None
-    where the folder of the report holds no claims."""
+    """Three lines for each claim: verdict and sentence; metric, from, to, change, its 95 % interval; what was claimed, for which
+    target. None where the folder of the report holds no claims."""
     if not (report / "claims.json").exists():
         return []
     tables = artifact.record(report)["metrics"]["tables"]
@@ -287,7 +287,10 @@ def claim_lines(claims: list[dict[str, Any]], values: Mapping[str, float | None]
     arm/column/metric."""
     lines = []
     for claim in claims:
-        lines += [f"{claim['verdict']:<{INDENT - 1}} {claim['says']}", _numbers(claim, values)]
+        lines += [
+            f"{claim['verdict']:<{INDENT - 1}} {claim['says']}",
+            *(f"{'':{INDENT}}{line}" for line in _numbers(claim, values)),
+        ]
         if look := claim.get("look"):
             after = "stopped" if look["stopped"] else "open"
             said = f"look {look['look']} of {look['of']}, at {look['replicates']} replicates"
@@ -297,13 +300,14 @@ def claim_lines(claims: list[dict[str, Any]], values: Mapping[str, float | None]
     return lines
 
 
-def _numbers(claim: Mapping[str, Any], values: Mapping[str, float | None]) -> str:
-    """`values`: estimates of all tables by row/column/metric; an arm that no table has is shown without its value."""
+def _numbers(claim: Mapping[str, Any], values: Mapping[str, float | None]) -> list[str]:
+    """`values`: estimates of all tables by row/column/metric; an arm that no table has is shown without its value. Two lines, so
+    that each fits a terminal."""
     test, found = claim["test"], claim["estimate"]
     metric = test.get("difference") or test["value"]
     measure, place = measure_of(metric), test.get("band") or test["recorded"]
     if found["value"] is None:
-        return f"{'':{INDENT}}{metric} of {place}: {claim['reason']}"
+        return [f"{metric} of {place}: {claim['reason']}"]
     signed = "difference" in test
     names = (test["against"], test["arm"]) if signed else ()
     known = {name: None if "failing" in claim else values.get(f"{name}/{place}/{metric}") for name in names}
@@ -313,7 +317,7 @@ def _numbers(claim: Mapping[str, Any], values: Mapping[str, float | None]) -> st
     why = f" ({claim['reason']})" if claim["verdict"].startswith("not ") else ""
     arrow = " -> ".join(arms)
     said = _claimed(test, measure, claim.get("effect"))
-    return f"{'':{INDENT}}{metric} of {place}: {arrow}: {change} for {found['over']}; {said}{why}"
+    return [f"{metric} of {place}: {arrow}: {change}", f"{said}; for {found['over']}{why}"]
 
 
 def _shown(value: float | None, measure: Measure, signed: bool) -> str:

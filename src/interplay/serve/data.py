@@ -69,8 +69,8 @@ def question(configs: Path, study: str) -> str:
         found = yaml.load((configs / "study" / f"{study}.yaml").read_text(), Loader=yaml.CSafeLoader)
         if "question" in found:
             return str(found["question"])
-        names = [entry for entry in found.get("defaults", []) if isinstance(entry, str) and entry not in ("_self_", study)]
-        return next((text for name in names if (text := question(configs, name))), "")
+        names = [entry.partition("@")[0].removeprefix("/study/") for entry in found.get("defaults", []) if isinstance(entry, str)]
+        return next((text for name in names if name not in ("_self_", study) and (text := question(configs, name))), "")
     except (OSError, yaml.YAMLError, TypeError, AttributeError):
         return ""
 

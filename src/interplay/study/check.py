@@ -1,9 +1,9 @@
 """Checks of stages, once they are planned and before the first job: each can run as its spec and run block say."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from interplay.core import artifact, references
 from interplay.core.curve import largest
@@ -184,39 +184,65 @@ COMPANIONS_EVALUATION = {
 """Where a stage names models next to the policy, by the first part of their roles."""
 
 
+class _Question(NamedTuple):
+    """What a judging model is asked."""
+
+    place: KeyPlace
+    role: str
+    text: str
+    named: str
+    """Key of the text."""
+    tokens: int
+    """Of an answer at most."""
+    limit: str
+    """Key of that."""
+
+
 def check_judges(stage: plan.Stage, stages: Stages, place: KeyPlace) -> None:
     """A question with a whole episode, and its answer, fit the context that a judging model declares: the text of the rubric,
-    the longest prompt that the stage declares where the rubric has it, and all turns. Of another tokenizer than the policy's
-    only rubric and answer are counted. Raises UserError."""
+    or of a judge's brief in an episode of seats, the longest prompt that the stage declares where the text has it, and all turns.
+    Of another tokenizer than the policy's only text and answer are counted. Raises UserError."""
     if not isinstance(stage.spec, RLSpec | EvaluateSpec):
         return
-    key = place.key("judged") if isinstance(stage.spec, EvaluateSpec) else place.key("reward")
     own = _own_tokenizer(stage, stages)
-    for one in stage.spec.judges():
-        ref = stage.deps.get(one.arm, "")
+    for one in _questions(stage.spec, place):
+        ref = stage.deps.get(one.role, "")
         if not (most := _context_of(ref, stages)):
             continue
         counted = _judge_reads(stage.spec, one, bool(own) and own == _tokenizer_of(ref, stages), _spells(ref, stages))
         if sum(counted.values()) > most:
-            read = " + ".join(f"{what} = {tokens}" for what, tokens in counted.items() if tokens and what != "max_tokens")
-            asked = f"an answer of max_tokens = {one.max_tokens}{read and f' to {read}'} is longer than"
+            read = " + ".join(f"{what} = {tokens}" for what, tokens in counted.items() if tokens and what != one.limit)
+            asked = f"an answer of {one.limit} = {one.tokens}{read and f' to {read}'} is longer than"
             longest = max(counted, key=lambda what: counted[what])
-            remedy = "shorten rubric" if longest == "rubric" else f"lower {longest}"
-            raise key.error(f"{asked} the judging model's max_position_embeddings, {most}; {remedy}")
+            remedy = f"shorten {longest}" if longest == one.named else f"lower {longest}"
+            raise one.place.error(f"{asked} the judging model's max_position_embeddings, {most}; {remedy}")
 
 
-def _judge_reads(spec: RLSpec | EvaluateSpec, asked: seat_spec.Rubric, same: bool, spells: bool) -> dict[str, int]:
+def _questions(spec: RLSpec | EvaluateSpec, place: KeyPlace) -> Iterator[_Question]:
+    episode, keys = (spec.method.episode, COMPANIONS_RL) if isinstance(spec, RLSpec) else (spec.episode, COMPANIONS_EVALUATION)
+    key = place.key("judged" if isinstance(spec, EvaluateSpec) else "reward")
+    for one in spec.judges():
+        yield _Question(key, one.arm, one.rubric, "rubric", one.max_tokens, "max_tokens")
+    for name, seat in getattr(episode, "seats", {}).items():
+        if isinstance(seat, seat_spec.JudgeSeat):
+            at = place.key(*keys["seat"], name)
+            yield _Question(at, seat.model, seat.brief, "brief", spec.max_completion_length, "max_completion_length")
+
+
+def _judge_reads(spec: RLSpec | EvaluateSpec, asked: _Question, same: bool, spells: bool) -> dict[str, int]:
     """What a question to a judge and its answer take of the judge's context at most, in tokens. `same`: it has the tokenizer of
-    the policy; `spells`: that has a token per character; else each word of the rubric counts as one."""
-    text = re.sub(r"\{\w+\}", " ", asked.rubric)
+    the policy; `spells`: that has a token per character; else each word of the text counts as one."""
+    text = re.sub(r"\{\w+\}", " ", asked.text)
     episode = spec.method.episode if isinstance(spec, RLSpec) else spec.episode
     turns = int(largest(getattr(episode, "max_turns", 1)))
-    prompt = getattr(spec, "max_prompt_length", None) if "{prompt}" in asked.rubric else None
+    prompt = getattr(spec, "max_prompt_length", None) if "{prompt}" in asked.text else None
+    written = asked.named == "rubric" or "{episode}" in asked.text
+    all_turns = "max_turns x max_completion_length" if turns > 1 else "max_completion_length"
     return {
-        "rubric": len(text) if spells else len(text.split()),
+        asked.named: len(text) if spells else len(text.split()),
         "max_prompt_length": (prompt or 0) * same,
-        "max_turns x max_completion_length" if turns > 1 else "max_completion_length": spec.max_completion_length * turns * same,
-        "max_tokens": asked.max_tokens,
+        all_turns: spec.max_completion_length * turns * same * written,
+        asked.limit: asked.tokens,
     }
 
 

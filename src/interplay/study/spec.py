@@ -311,6 +311,13 @@ class Study(Model):
     scales: dict[str, ScaleChange] = {}
     """Name of a scale -> what this study needs otherwise there: sizes, surface and settings, never the question."""
 
+    @field_validator("question")
+    @classmethod
+    def _asked(cls, value: str) -> str:
+        if not value.strip():
+            raise ValueError("it is empty; write what the study asks, in a sentence")
+        return value
+
     @field_validator("match", mode="before", json_schema_input_type=Match | list[Match])
     @classmethod
     def _one_or_many(cls, value: Any) -> Any:

@@ -184,11 +184,11 @@ def _unclaimed(made: answers.Answer) -> list[str]:
         return []
     best = max(found, key=lambda cell: abs(cell.estimate.value))
     number, interval = SHARE.shown(best.estimate.value, True), text.interval_text(best.estimate, True, best.metric, False)
-    where = tables.column_label(best.column, best.metric)
+    where = f"{metric_heading(best.metric)} on {tables.column_label(best.column)}"
     said = f"Outside the claims, the largest of {len(tried)} differences, chosen after the fact"
     name = made.results.spec.label_of
     row = tables.row_label(name(best.arm), name(best.against))
-    return [f"{said}: {row} on {where}, {number} points {interval}."]
+    return [f"{said}: {row}, {where}, {number} points {interval}."]
 
 
 def _headline_of_table(made: answers.Answer) -> Headline:
@@ -230,14 +230,14 @@ def next_commands(
     numbers of the `pair` of arms that the page leads with, and to go on from here."""
     spec = made.results.spec
     scale = f"--scale {shlex.quote(spec.scale)}"
-    again = f"snakemake all --config {shlex.join([f'study={spec.study}', f'scale={spec.scale}'])}"
+    again = f"interplay run {shlex.quote(spec.study)} {scale}"
     if gaps:
         failed = [(f"interplay show {digest}", f"what became of {label}, with the end of its log") for label, digest in gaps[:1]]
         return [*failed, (again, "goes on; what is finished is not computed again")]
     found = []
     if pair is not None and made.results.prompts:
         before, after, column = pair
-        arms = shlex.join([f"{spec.study}:{before}", f"{spec.study}:{after}"])
+        arms = shlex.join([f"{spec.study}/{before}", f"{spec.study}/{after}"])
         only = f" --column {shlex.quote(column)}" if column else ""
         found.append(
             (
@@ -249,8 +249,8 @@ def next_commands(
         cells = [(name, cell) for name, cell in cells if cell.arm == after and not cell.against and column in (None, cell.column)]
         found += [(explain_command(spec, *cells[0]), "from one number of the table down to its data")] if cells else []
     own = f"my_{Path(spec.study).name}"
-    copy = f"cp configs/study/{spec.study}.yaml configs/study/{own}.yaml\nsnakemake all --config study={own} scale={spec.scale}"
-    return [*found, (copy, "a study of your own: change a line of the copy before it runs")]
+    new = f"interplay new {own} --from {spec.study} {scale}"
+    return [*found, (new, "a study of your own that extends this one: a commented YAML, and its plan")]
 
 
 def explain_command(spec: ReportSpec, table: str, cell: tables.Cell) -> str:

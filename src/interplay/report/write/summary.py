@@ -6,7 +6,8 @@ it; `docs/papers.md` is made from it.
 
 A cell is a list: an index into `samples`, value, low, high, minimum detectable effect, and the value at each seed where models
 differ, in units of the last digit that the metric shows; null where it is empty. `samples`: [what the interval is uncertain over,
-prompts, samples per prompt, distinct models]."""
+prompts, samples per prompt, distinct models], then the seeds of its values where they are not all seeds of the study: a base may
+lack a band, and an arm a seed."""
 
 import gzip
 import itertools
@@ -35,7 +36,7 @@ KEPT = ("value", "low", "high", "over", "n_prompts", "n_samples")
 PATH = ("evaluation", "stage", "step")
 """What names a rung of a training ladder."""
 
-Samples = list[tuple[str, int, int, int]]
+Samples = list[tuple[Any, ...]]
 Cells = Mapping[tuple[str, str, str], estimate.Estimate]
 """By (row, column, metric)."""
 
@@ -74,7 +75,7 @@ def summarise(plan: Plan, results: Path) -> dict[str, Any]:
             name: {key: {k: one for k, one in entry.items() if k != "value"} for key, entry in entries.items()}
             for name, entries in artifact.record(report)["metrics"].get("contrasts", {}).items()
         },
-        "seeds": sorted({arm.seed for arm in spec.arms}),
+        "seeds": _every_seed(spec),
         "stages": Counter(stage.kind for stage in plan.stages.values()),
         "environments": _environments(plan, results),
         "exported": core_metrics.current_environment(),
@@ -95,6 +96,7 @@ def _environments(plan: Plan, results: Path) -> list[dict[str, Any]]:
 def numbers_of(made: answers.Answer) -> dict[str, Any]:
     """Everything that tables and figures show, as JSON data. `made`: of Results that keep their estimates."""
     samples: Samples = []
+    every = _every_seed(made.results.spec)
     grids = {name: _grid(grid, samples) for name, grid in made.grids.items()}
     grids |= {name: _grid(_with_floors(one), samples) for name, one in made.contrasts.items()}
     seen = {key for grid in made.grids.values() for key in grid.cells}
@@ -107,13 +109,17 @@ def numbers_of(made: answers.Answer) -> dict[str, Any]:
         "grids": grids,
         "compared": {name: _compared(one) for name, one in made.contrasts.items()},
         "figures": _figures(made, seen, samples),
-        "samples": samples,
+        "samples": [(*one, of) if list(of) != every else one for *one, of in samples],
     }
+
+
+def _every_seed(spec: ReportSpec) -> list[int]:
+    return sorted({arm.seed for arm in spec.arms})
 
 
 def _arms(results: frame.Results) -> dict[str, dict[str, Any]]:
     """The seeds of each arm where it has not all, and its rungs, if any, with the number of the ladder: arms may share one."""
-    every = sorted({row.seed for row in results.spec.arms})
+    every = _every_seed(results.spec)
     seeds = {arm: frame.seeds(results.spec, arm) for arm in frame.arms(results.spec)}
     rows: dict[str, dict[str, Any]] = {arm: {"seeds": of} if of != every else {} for arm, of in seeds.items()}
     ladders: dict[tuple[str, ...], int] = {}
@@ -218,7 +224,7 @@ def _shown_in(figure: Figure, key: frame.Key) -> bool:
 def _encode(found: estimate.Estimate | None, metric: str, samples: Samples) -> list[Any] | None:
     if found is None or math.isnan(found.value):
         return None
-    sample = (found.over, found.n_prompts, found.n_samples, found.models)
+    sample = (found.over, found.n_prompts, found.n_samples, found.models, found.seeds)
     if sample not in samples:
         samples.append(sample)
     numbers = (found.value, found.low, found.high, found.detectable, *(found.per_seed if found.models > 1 else ()))
@@ -325,18 +331,23 @@ def _decode_grid(known: Mapping[str, Any], grid: Mapping[str, Any]) -> tables.Gr
 def _decode_rows(known: Mapping[str, Any], grid: Mapping[str, Any]) -> dict[tuple[str, str, str], estimate.Estimate]:
     keys = list(itertools.product(grid["columns"], grid["metrics"]))
     return {
-        (row, *key): _decode(cell, key[1], known["samples"], known["seeds"]) if cell else estimate.Estimate()
+        (row, *key): _decode(cell, key[1], known) if cell else estimate.Estimate()
         for row, cells in grid["rows"].items()
         for key, cell in zip(keys, cells, strict=True)
     }
 
 
-def _decode(cell: list[Any], metric: str, samples: Samples, seeds: list[int]) -> estimate.Estimate:
-    over, n_prompts, n_samples, models = samples[cell[0]]
+def _decode(cell: list[Any], metric: str, known: Mapping[str, Any]) -> estimate.Estimate:
+    over, n_prompts, n_samples, models, *own = known["samples"][cell[0]]
     value, low, high, detectable, *each = (_fraction(units, metric) for units in cell[1:])
+    seeds = tuple(own[0] if own else known["seeds"])
     each = each or [value] * len(seeds)
-    at = tuple(seeds[: len(each)])
-    return estimate.Estimate(value, low, high, over, n_prompts, n_samples, at, tuple(each), models, detectable=detectable)
+    if len(each) != len(seeds):
+        raise model.UserError(
+            f"the summary of {known['study']} holds {len(each)} values of {metric} for {len(seeds)} seeds; "
+            f"write it again with `interplay export {known['study']} --scale {known['scale']} -o FILE.json.gz`"
+        )
+    return estimate.Estimate(value, low, high, over, n_prompts, n_samples, seeds, tuple(each), models, detectable=detectable)
 
 
 def _pair(row: str) -> tuple[str, str]:

@@ -93,7 +93,7 @@ function meanOf(series) {
 function draw(box, found) {
   const names = [...new Set(found.series.filter(one => one.x.length).map(armName))], colour = name => PALETTE[(given.view === "compare" ? names.indexOf(name) + 1 : found.arms.indexOf(name)) % PALETTE.length];
   const shown = found.series.filter(one => !hidden.has(armName(one)) && one.x.length);
-  const width = Math.max(280, box.clientWidth), height = width < 500 ? 260 : 340, left = 52, right = 12, top = 10, bottom = 38;
+  const width = Math.max(280, box.clientWidth), height = width < 500 ? 260 : 340, left = 52, right = 12, top = 26, bottom = 38;
   const usable = y => !logarithmic || y > 0;
   const xs = shown.flatMap(one => one.x), ys = shown.flatMap(one => one.y).filter(usable);
   const legend = el("div", {className: "legend"}, ...names.map(name => {
@@ -117,7 +117,7 @@ function draw(box, found) {
   const picture = svg("svg", {viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": `${found.metric} of ${names.join(", ")} by step`});
   for (const mark of marks) picture.append(svg("line", {class: "grid", x1: left, x2: width - right, y1: py(mark), y2: py(mark)}), svg("text", {x: left - 7, y: py(mark) + 4, "text-anchor": "end"}, short(mark)));
   for (const mark of ticks(x0, x1, width < 500 ? 4 : 8, true)) picture.append(svg("text", {x: px(mark), y: height - bottom + 18, "text-anchor": "middle"}, short(mark)));
-  picture.append(svg("text", {x: width - right, y: height - 4, "text-anchor": "end"}, "step"), svg("text", {x: left, y: height - 4}, found.metric));
+  picture.append(svg("text", {x: width - right, y: height - 4, "text-anchor": "end"}, "step"), svg("text", {x: 4, y: 13}, found.metric));
   const path = (x, y) => x.map((at, n) => usable(y[n]) ? `${n ? "L" : "M"}${px(at).toFixed(1)},${py(y[n]).toFixed(1)}` : "").join("").replace(/^L/, "M");
   const means = new Map();
   for (const name of names) {
