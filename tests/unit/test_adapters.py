@@ -286,7 +286,12 @@ def test_what_a_dataset_prints_is_not_shown(capfd: pytest.CaptureFixture[str]) -
 def test_a_dataset_of_files_is_read_once_to_generate_and_to_judge(dataset: str, monkeypatch: pytest.MonkeyPatch) -> None:
     package = pytest.importorskip("reasoning_gym", reason="an extra")
     made, create = list[str](), package.create_dataset
-    monkeypatch.setattr(package, "create_dataset", lambda name, **values: made.append(name) or create(name, **values))
+
+    def counted(name: str, **values: Any) -> Any:
+        made.append(name)
+        return create(name, **values)
+
+    monkeypatch.setattr(package, "create_dataset", counted)
     reasoning_gym.first_dataset.cache_clear()
     task = parse_task({"name": "reasoning_gym", "dataset": dataset}, PLACE, Path())
     for index in range(3):
