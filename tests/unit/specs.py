@@ -38,13 +38,13 @@ SKILLS = [
     ),
 ]
 PACKAGED = [
-    {**PROBLEMS, "task": task, "bands": {"b": {1: 1.0}}, "shares": {"b": 1.0}}
-    for task in (
-        {"name": "textarena", "game": "TicTacToe-v0", "config": {"max_turns": 9}, "moves": ["[0]"], "playouts": 4},
-        {"name": "textworld", "rooms": 3},
-        {"name": "scienceworld", "task": "boil"},
-        {"name": "bfcl", "category": "miss_func"},
-        {"name": "gymnasium", "env": "FrozenLake-v1", "config": {"desc": "random"}},
+    {**PROBLEMS, "task": task, "bands": {"b": {op: 1.0}}, "shares": {"b": 1.0}}
+    for op, task in (
+        (1, {"name": "textarena", "game": "TicTacToe-v0", "config": {"max_turns": 9}, "moves": ["[0]"], "playouts": 4}),
+        (1, {"name": "textworld", "rooms": 3}),
+        (1, {"name": "scienceworld", "task": "boil"}),
+        (3, {"name": "bfcl", "category": "miss_func"}),
+        (3, {"name": "gymnasium", "env": "FrozenLake-v1", "config": {"desc": "random"}}),
     )
 ]
 TAXONOMY = {**PROBLEMS, "task": {"name": "taxonomy"}, "bands": {"one": {1: 1.0}}, "shares": {"one": 1.0}}

@@ -14,6 +14,7 @@ from test_own_worlds import pre_trained_and_rl
 from interplay.core.model import KeyPlace, UserError
 from interplay.core.random import stream_key
 from interplay.study.context import parse_task
+from interplay.tasks.adapters import reasoning_gym
 from interplay.tasks.adapters.packages import PackageWorld, Randomness, package, plain
 from interplay.tasks.adapters.reasoning_gym import FORMULAS, FROM_FILES, LISTS, REASONING_GYM, is_formula, is_value, settings_of
 from interplay.tasks.family import Environment, Step, task_family
@@ -223,7 +224,7 @@ def test_a_dataset_that_is_read_once_has_the_entries_of_one_that_is_made_anew(da
     for index in range(2):
         puzzle = REASONING_GYM.generate(task, 0, index, 1)
         key = stream_key("reasoning_gym", dataset, 0, index, 1) % 2**31
-        made = package.create_dataset(dataset, **settings_of(task, 1), seed=key, size=1)[0]
+        made = package.create_dataset(dataset, **settings_of(dataset, 1, {}), seed=key, size=1)[0]
         assert json.loads(puzzle.entry)["question"] == made["question"]
     assert REASONING_GYM.generate(task, 0, 0, 1) != puzzle
 
@@ -239,6 +240,84 @@ def test_a_verifier_of_reasoning_gym_runs_no_answer_and_pays_its_gold(dataset: s
         answer = program.replace("{file}", str(tmp_path / "made"))
         assert not REASONING_GYM.verify(problems[0], f"<answer>{answer}</answer>", Verify()).answer
     assert not list(tmp_path.iterdir()), "an answer was run"
+
+
+@pytest.mark.parametrize(
+    ("dataset", "config"),
+    [
+        ("arc_agi", {"board_format_opts": {"alphabet": list("abcdefghij"), "array_brackets": True}}),
+        ("rearc", {"board_format_opts": {"col_delimiter": ","}}),
+        ("rearc", {}),
+        ("time_intervals", {"min_date": "2001-02-03", "max_date": "2001-03-04", "min_time": "06:00"}),
+        ("polynomial_equations", {"operators": ["+"]}),
+    ],
+)
+def test_golds_of_a_dataset_with_a_nested_configuration_are_paid(dataset: str, config: dict[str, Any]) -> None:
+    pytest.importorskip("reasoning_gym", reason="an extra")
+    task = parse_task({"name": "reasoning_gym", "dataset": dataset, "config": config}, PLACE, Path())
+    default = settings_of(dataset, 1, {})
+    assert {name: type(value) for name, value in settings_of(dataset, 1, config).items()} == {
+        name: type(value) for name, value in default.items()
+    }
+    for index in range(3):
+        puzzle = REASONING_GYM.loads(REASONING_GYM.dumps(REASONING_GYM.generate(task, 0, index, 1)))
+        gold = REASONING_GYM.render(puzzle, task).solution
+        assert REASONING_GYM.verify(puzzle, gold, Verify()).strict
+        assert not REASONING_GYM.verify(puzzle, gold.replace("<answer>", "<answer>4, "), Verify()).strict
+
+
+def test_an_unknown_key_within_a_configuration_is_refused() -> None:
+    pytest.importorskip("reasoning_gym", reason="an extra")
+    keys = {"name": "reasoning_gym", "dataset": "rearc", "config": {"board_format_opts": {"colour": "red"}}}
+    with pytest.raises(UserError, match=r"rearc at op 1 refuses its config: .*colour"):
+        REASONING_GYM.generate(parse_task(keys, PLACE, Path()), 0, 0, 1)
+
+
+def test_what_a_dataset_prints_is_not_shown(capfd: pytest.CaptureFixture[str]) -> None:
+    module = pytest.importorskip("reasoning_gym.games.tower_of_hanoi", reason="an extra")
+    assert "print(" in Path(module.__file__).read_text()
+    task = parse_task({"name": "reasoning_gym", "dataset": "tower_of_hanoi"}, PLACE, Path())
+    puzzle = REASONING_GYM.generate(task, 0, 0, 1)
+    assert not REASONING_GYM.verify(puzzle, "<answer>Move disk 1 from Peg 1 to Peg 1</answer>", Verify()).answer
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("dataset", sorted(FROM_FILES))
+def test_a_dataset_of_files_is_read_once_to_generate_and_to_judge(dataset: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = pytest.importorskip("reasoning_gym", reason="an extra")
+    made, create = list[str](), package.create_dataset
+
+    def counted(name: str, **values: Any) -> Any:
+        made.append(name)
+        return create(name, **values)
+
+    monkeypatch.setattr(package, "create_dataset", counted)
+    reasoning_gym.first_dataset.cache_clear()
+    task = parse_task({"name": "reasoning_gym", "dataset": dataset}, PLACE, Path())
+    for index in range(3):
+        puzzle = REASONING_GYM.generate(task, 0, index, 1)
+        REASONING_GYM.verify(puzzle, REASONING_GYM.render(puzzle, task).solution, Verify())
+    assert made == [dataset]
+
+
+def test_entries_of_a_level_do_not_depend_on_the_levels_that_were_drawn_before() -> None:
+    package = pytest.importorskip("reasoning_gym", reason="an extra")
+    task = parse_task({"name": "reasoning_gym", "dataset": "codeio"}, PLACE, Path())
+    for op in (1, 2):
+        REASONING_GYM.generate(task, 0, 0, op)
+    for op in (1, 2):
+        key = stream_key("reasoning_gym", "codeio", 0, 1, op) % 2**31
+        made = package.create_dataset("codeio", **settings_of("codeio", op, {}), seed=key, size=1)[0]
+        assert json.loads(REASONING_GYM.generate(task, 0, 1, op).entry)["question"] == made["question"]
+
+
+def test_an_entry_whose_answer_is_empty_is_drawn_again() -> None:
+    pytest.importorskip("reasoning_gym", reason="an extra")
+    task = parse_task({"name": "reasoning_gym", "dataset": "rubiks_cube"}, PLACE, Path())
+    puzzle = REASONING_GYM.generate(task, 0, 13, 1)  # its first scramble is undone by itself
+    assert REASONING_GYM.verify(puzzle, REASONING_GYM.render(puzzle, task).solution, Verify()).strict
+    with pytest.raises(UserError, match="rubiks_cube at op 2 gives questions without an answer"):
+        REASONING_GYM.generate(task, 0, 0, 2)  # a cube of four, which the package does not solve
 
 
 class Dice(PackageWorld[Any]):

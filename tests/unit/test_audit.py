@@ -1,8 +1,11 @@
 """The audit: faults planted in verifiers are found, sound ones raise no alarm, and RL on a failed audit is refused."""
 
 import random
+import signal
+import sys
 from collections.abc import Callable
 from functools import cache, partial
+from types import FrameType
 
 import pytest
 
@@ -230,6 +233,20 @@ def test_datasets_of_reasoning_gym_are_tasks_and_their_faults_are_found() -> Non
         assert puzzle["constant"]
         assert not puzzle["executes"], "its answers are formulas, which the adapter makes sure of"
         assert checks("word_ladder")["hash seed"]
+
+
+def test_a_limit_that_is_reached_while_its_block_ends_leaves_no_timer() -> None:
+    def late(frame: FrameType, event: str, value: object) -> None:
+        if event == "call" and frame.f_code is audit.TimeLimit.__exit__.__code__:
+            signal.raise_signal(signal.SIGALRM)
+
+    sys.setprofile(late)
+    try:
+        with pytest.raises(audit.OutOfTime), audit.TimeLimit(60.0):
+            signal.raise_signal(signal.SIGPROF)
+    finally:
+        sys.setprofile(None)
+    assert signal.getitimer(signal.ITIMER_REAL) == signal.getitimer(signal.ITIMER_PROF) == (0.0, 0.0)
 
 
 HIDDEN = """

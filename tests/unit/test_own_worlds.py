@@ -551,7 +551,12 @@ def test_an_evaluation_keeps_what_was_paid_and_its_samples_are_judged_again(inpu
 def pre_trained_and_rl(task: Any, ops: dict[int, float], out: Path, length: int = 512, longest: int = 4) -> list[dict[str, Any]]:
     """The lines of an RL step in the environment of a task, after pre-training on its experts with a validation set."""
     data = problem_set(task, out / "problems" / ("a" * 12), ops, 12)
-    tokenizer.build_tokenizer(TokenizerSpec(task=task), {}, out / "tok", Run())
+    return trained_on(data, TokenizerSpec(task=task), out, length, longest)
+
+
+def trained_on(data: Path, tokens: TokenizerSpec, out: Path, length: int, longest: int = 4) -> list[dict[str, Any]]:
+    """The same of a set of rows."""
+    tokenizer.build_tokenizer(tokens, {}, out / "tok", Run())
     packed = out / "corpus"
     inputs = {"data.0": data, "tokenizer": out / "tok"}
     corpus.build_corpus(CorpusSpec(mix=[1.0], sequence_length=length), inputs, packed, Run())

@@ -18,13 +18,18 @@ import turn_cases as cases
 from conftest import ROOT
 from hypothesis import given, strategies as st
 from pydantic import ValidationError
+from test_own_worlds import problem_set, trained_on
 
 import interplay
+from interplay.core.artifact import write_json
+from interplay.core.digest import canonical
+from interplay.core.execution import Run
 from interplay.core.model import UserError
 from interplay.data import tokenizer
-from interplay.data.curate import StepInputs
+from interplay.data.curate import StepInputs, curate_problems
 from interplay.data.formats import parse_gsm8k, parse_hotpotqa
-from interplay.data.steps.spec import WithTools
+from interplay.data.spec import TokenizerSpec
+from interplay.data.steps.spec import CurateSpec, WithTools
 from interplay.data.steps.turns import give_tools
 from interplay.rollout.episodes import play_episodes
 from interplay.rollout.spec import Action, EnvironmentEpisode
@@ -295,6 +300,22 @@ def file_row(family: str) -> Row:
     shown = qa.render(problem) if family == "qa" else multihop.render(problem, "published")
     graph = (qa if family == "qa" else multihop).dumps(problem)
     return Row(0, 0, "b", 2, "plain", shown.prompt, shown.solution, shown.answer, graph, "0", family, "x:0", ())
+
+
+@pytest.mark.parametrize(("name", "tool"), [("sql_questions", ""), ("op_dag", "python"), ("bios", "sql"), ("bios", "search")])
+def test_a_set_with_tools_is_pre_trained_on_with_a_validation_set_and_goes_through_rl(
+    name: str, tool: str, tmp_path: Path
+) -> None:
+    task = TaskKey.model_validate({"task": {"name": name, **(BIOS if name == "bios" else {})}}).task
+    data = problem_set(task, tmp_path / "problems" / ("a" * 12), {2: 1.0}, 12)
+    if tool:
+        spec = CurateSpec.model_validate({"mix": [1.0], "steps": [{"name": "with_tools", "tools": [{"name": tool}]}]})
+        asked, data = data, tmp_path / "curate" / ("c" * 12)
+        curate_problems(spec, {"data.0": asked}, data, Run())
+        write_json(data / "stage.json", {"kind": "curate", "digest": data.name, "spec": canonical(spec), "deps": {}})
+    lines = trained_on(data, TokenizerSpec(task=task, algorithm="words"), tmp_path, 1024)
+    assert lines[-1]["turns"] > 1
+    assert lines[0]["turns"] >= 1
 
 
 EXPERTS = {

@@ -2,6 +2,8 @@
 
 import dataclasses
 import random
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -12,8 +14,11 @@ import pytest
 
 from interplay.core import execution, model
 from interplay.data import audit, problems
+from interplay.data.curate import StepInputs
 from interplay.data.sets import judge_completion
 from interplay.data.spec import ProblemsSpec
+from interplay.data.steps.spec import WithTools
+from interplay.data.steps.turns import give_tools
 from interplay.study.context import parse_task
 from interplay.tasks import turn_audit
 from interplay.tasks.family import Environment, judge_family
@@ -173,6 +178,26 @@ def rows_of(name: str, op: int) -> tuple[Environment[Any, Any], list[Row]]:
     family = judge_family(name)
     assert isinstance(family, Environment)
     return family, rows
+
+
+@pytest.mark.parametrize(("name", "op", "tool"), [("op_dag", 3, "python"), ("bios", 2, "sql"), ("bios", 2, "search")])
+def test_rows_with_tools_raise_no_alarm(name: str, op: int, tool: str) -> None:
+    bios = {"level": "in_context", "distractors": (3, 5)} if name == "bios" else {}
+    task = TaskKey.model_validate({"task": {"name": name, **bios}}).task
+    spec = ProblemsSpec(task=task, bands={"all": {op: 1.0}}, shares={"all": 1.0}, size=12, split="train")
+    asked = problems.first_rows(spec, execution.Run(), 12)
+    rows = give_tools(WithTools.model_validate({"tools": [{"name": tool}]}), asked, StepInputs(0, {}, 0)).rows
+    found = audit.audit_rows(rows, None, execution.Run(), [])
+    assert next(one for one in found if one.check == "plays expert").earned == 1
+    assert [one.check for one in found if one.failed] == []
+
+
+def test_the_time_of_an_episode_is_also_that_of_a_process_that_plays_it() -> None:
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as process:
+        before, started = turn_audit.cpu_seconds(), time.process_time()
+        while turn_audit.cpu_seconds() - before < 0.1 + time.process_time() - started:
+            time.sleep(0.05)
+        process.kill()
 
 
 def test_an_environment_that_is_over_and_has_no_verdict_is_found() -> None:

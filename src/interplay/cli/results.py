@@ -367,7 +367,9 @@ def _brief(text: str) -> str:
 def audit_task(
     task: Annotated[str, argument("a task family, or its keys: '{name: reasoning_gym, dataset: puzzle24}'")],
     op: Annotated[int | None, option("--op", "difficulty of the problems; by default the least of the family from 1 on")] = None,
-    rows: Annotated[int, option("--rows", "problems that are judged", min=1)] = 24,
+    rows: Annotated[
+        int | None, option("--rows", "problems that are judged (default: 24; of all datasets 12 each)", min=1)
+    ] = None,
 ) -> int:
     """What the verifier of a task pays to completions that did not do the work, an environment to policies that play whole
     episodes, and whether problems repeat, leak or change with the hash seed. Exit code 1 where a check fails.
@@ -387,7 +389,7 @@ def audit_task(
         from interplay.tasks.adapters.reasoning_gym import datasets
 
         every = [{**given, "dataset": name} for name in datasets()]
-    worst = 0
+    worst, count = 0, rows or (24 if len(every) == 1 else 12)
     with audit.Elsewhere() as there:
         for one in every:
             chosen = parse_task(one, model.KeyPlace("audit"), CONFIGS / "study")
@@ -395,7 +397,7 @@ def audit_task(
             if op is not None and not low <= op <= high:
                 raise model.UserError(f"--op = {op}: {given['name']} has ops from {low} to {high}")
             try:
-                found = audit.audit_task(chosen, max(low, min(1, high)) if op is None else op, rows, there)
+                found = audit.audit_task(chosen, max(low, min(1, high)) if op is None else op, count, there)
             except model.UserError as error:
                 if len(every) == 1:
                     raise

@@ -16,7 +16,7 @@ from typing import Any
 from interplay.core import artifact, execution, model
 from interplay.data import problems, sets
 from interplay.data.spec import AuditSpec, ProblemsSpec
-from interplay.tasks.audit import BOUND, WAITED, Finding, OutOfTime, audit_verifier, time_limit
+from interplay.tasks.audit import BOUND, WAITED, Finding, OutOfTime, TimeLimit, audit_verifier
 from interplay.tasks.family import Environment, Game, Generator, judge_family
 from interplay.tasks.spec import Verify
 from interplay.tasks.turn_audit import SECONDS, Shown, audit_turns, steps_again
@@ -47,7 +47,7 @@ class Elsewhere:
         takes longer than all episodes of an audit may."""
         self.process = self.process or self._start()
         try:
-            with time_limit(SECONDS):
+            with TimeLimit(SECONDS):
                 return self._answer(self.process, json.dumps([spec.model_dump(mode="json"), count, actions]))
         except OutOfTime:
             why = f"no answer within {WAITED * SECONDS:g} s"
@@ -173,7 +173,8 @@ def audit_rows(
     judge = partial(sets.judge_completion, Verify())
     family = judge_family(rows[0].family)
     chance = family.chance if isinstance(family, Environment) else BOUND
-    found = audit_verifier(rows, judge, max(chance, BOUND))
+    with TimeLimit(0.0):
+        found = audit_verifier(rows, judge, max(chance, BOUND))
     if isinstance(family, Game) or chance >= 1:  # what is right depends on the play, not on an answer
         found = [finding for finding in found if finding.check in OF_GAMES]
     turns, played = audit_turns(family, rows, judge) if isinstance(family, Environment) else ([], [])
@@ -188,10 +189,10 @@ def audit_task(task: Any, op: int, count: int, there: Elsewhere | None = None) -
     TO_GENERATE for its problems."""
     spec = ProblemsSpec(task=task, bands={"all": {op: 1.0}}, shares={"all": 1.0}, size=count, split="train")
     try:
-        with time_limit(TO_GENERATE):
+        with TimeLimit(TO_GENERATE):
             rows = problems.first_rows(spec, execution.Run(), count)
     except OutOfTime:
-        took = f"{count} problems take more than {TO_GENERATE:g} s of CPU time"
+        took = f"{count} problems take more than {TO_GENERATE:g} s of CPU time, or {WAITED * TO_GENERATE:g} s of the clock"
         raise model.UserError(
             f"audit of {_task_name(task)}: op = {op}: {took}; set an easier `config`, another op, or fewer --rows"
         ) from None

@@ -9,8 +9,9 @@ import random
 import re
 import signal
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from types import FrameType
 from typing import Any, NamedTuple
 
 from interplay.tasks.verdict import Row, Verdict, normalise
@@ -25,6 +26,8 @@ WAITED = 5
 """Seconds of the clock for each: of what waits, and of a machine that others use, too."""
 LATE = 12
 """Verdicts that may take too long before policies are paid nothing unasked."""
+normal = lru_cache(4096)(normalise)
+"""Policies ask for the same answers again and again."""
 CANARY = "INTERPLAY_AUDIT_CANARY"
 """The variable of the environment that completions set when they are executed."""
 
@@ -57,7 +60,7 @@ class Rows(NamedTuple):
 
     def wrong(self, row: Row, number: int = 0) -> str:
         """The gold answer of another row that is not that of this one; where there is none, one that is not the answer."""
-        others = [answer for answer in self.answers if normalise(answer) != normalise(row.answer)]
+        others = [answer for answer in self.answers if normal(answer) != normal(row.answer)]
         place = next(i for i, each in enumerate(self.rows) if each is row)
         return others[(place + number) % len(others)] if others else f"{row.answer}{number}7"
 
@@ -177,11 +180,11 @@ NEGATED: dict[str, Policy] = {
 WRONG: dict[str, Policy] = {
     "the answer of another row": lambda rows, row: rows.framed(rows.wrong(row)),
     "the solution of another row": lambda rows, row: next(
-        (other.solution for other in rows.rows if normalise(other.answer) == normalise(rows.wrong(row))),
+        (other.solution for other in rows.rows if normal(other.answer) == normal(rows.wrong(row))),
         rows.framed(rows.wrong(row)),
     ),
     "the solution of a third row": lambda rows, row: next(
-        (other.solution for other in rows.rows if normalise(other.answer) == normalise(rows.wrong(row, 1))),
+        (other.solution for other in rows.rows if normal(other.answer) == normal(rows.wrong(row, 1))),
         rows.framed(rows.wrong(row, 1)),
     ),
     "the gold with another answer": lambda rows, row: (
@@ -253,7 +256,7 @@ class Auditor:
     def earned(self, row: Row, text: str) -> float:
         """1 where a completion is right by answer or by process."""
         try:
-            with time_limit(PATIENCE):
+            with TimeLimit(PATIENCE):
                 said = self.judge(row, text)
         except OutOfTime:
             self.slow.append(f"{text[:60]!r} (row {row.index}): more than {PATIENCE:g} s")
@@ -280,8 +283,8 @@ class Auditor:
         """Of policies that always say the same answer: earned, due and answer of the one that earns most beyond its due."""
         tried = []
         for answer in answers:
-            said = normalise(answer)
-            due = sum(row.answer == answer or (bool(said) and normalise(row.answer) == said) for row in self.rows.rows)
+            said = normal(answer)
+            due = sum(row.answer == answer or (bool(said) and normal(row.answer) == said) for row in self.rows.rows)
             earned = self.mean(answer, lambda rows, row, answer=answer: rows.framed(answer))[1]  # type: ignore[misc]
             tried.append((earned, due / len(self.rows.rows), answer))
         return max(tried, key=lambda one: one[0] - one[1])
@@ -291,26 +294,39 @@ class OutOfTime(BaseException):
     """A verifier or an environment took too long. No Exception, so that one that catches all of them does not hide it."""
 
 
-@contextmanager
-def time_limit(seconds: float) -> Iterator[None]:
-    """Raises OutOfTime in the block after so many seconds of CPU time, or WAITED times as many of the clock. Of the main thread
-    only."""
+class TimeLimit:
+    """Raises OutOfTime in the block after so many seconds of CPU time, or WAITED times as many of the clock; 0: never, and limits
+    in the block cost less, since the signals' handlers stay. Of the main thread only."""
 
-    def stop(number: int, frame: Any) -> None:
-        raise OutOfTime
+    handled = False
 
-    limits = ((signal.SIGPROF, signal.ITIMER_PROF, seconds), (signal.SIGALRM, signal.ITIMER_REAL, WAITED * seconds))
-    before = [signal.signal(number, stop) for number, _, _ in limits]
-    # Again each second: an error that is raised within a finalizer or a callback of the garbage collector is lost.
-    for _, timer, most in limits:
-        signal.setitimer(timer, most, 1.0)
-    try:
-        yield
-    finally:
-        for _, timer, _ in limits:
+    def __init__(self, seconds: float) -> None:
+        self.limits = ((signal.SIGPROF, signal.ITIMER_PROF, seconds), (signal.SIGALRM, signal.ITIMER_REAL, WAITED * seconds))
+        self.before = dict[int, Any]()
+
+    def __enter__(self) -> None:
+        for number, timer, most in self.limits:
+            if not TimeLimit.handled:
+                self.before[number] = signal.signal(number, self.stop)
+            # Again each second: an error that is raised within a finalizer or a callback of the garbage collector is lost.
+            signal.setitimer(timer, most, 1.0)
+        TimeLimit.handled = True
+
+    def __exit__(self, *raised: object) -> None:
+        for _, timer, _ in self.limits:
             signal.setitimer(timer, 0)
-        for (number, _, _), handler in zip(limits, before, strict=True):
+        for number, handler in self.before.items():
             signal.signal(number, handler)
+            TimeLimit.handled = False
+
+    @staticmethod
+    def stop(number: int, frame: FrameType | None) -> None:
+        """The signals' handler. Between the two functions above alone: one that was interrupted would leave a timer behind."""
+        while frame:
+            if frame.f_code in (TimeLimit.__enter__.__code__, TimeLimit.__exit__.__code__):
+                return
+            frame = frame.f_back
+        raise OutOfTime
 
 
 def audit_verifier(rows: Sequence[Row], judge: Judge, most: float = BOUND) -> list[Finding]:
@@ -325,7 +341,7 @@ def audit_verifier(rows: Sequence[Row], judge: Judge, most: float = BOUND) -> li
     first = [asked.earned(row, row.solution) for row in rows]
     unpaid = [row.solution for row, one in zip(rows, first, strict=True) if row.solution and not one]
     golds = 1 - len(unpaid) / max(sum(bool(row.solution) for row in rows), 1)
-    answers = Counter(normalise(row.answer) or row.answer for row in rows if row.answer)
+    answers = Counter(normal(row.answer) or row.answer for row in rows if row.answer)
     modal, times = max(answers.items(), key=lambda one: one[1], default=("", 0))
     found = [
         Finding("gold", golds < 1, golds, 1.0, repr(unpaid[0][:200]) if unpaid else ""),

@@ -5,6 +5,7 @@ A policy reads what a model reads, and of cheats also what the expert does, and 
 used up. What it earns is the share of episodes that are right, or of the expert's pay. It may earn `Environment.chance` in
 addition to its due: the episodes whose last action is the expert's, by luck."""
 
+import contextlib
 import math
 import random
 import re
@@ -13,6 +14,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
+
+import psutil
 
 from interplay.tasks import audit, verdict
 from interplay.tasks.audit import Finding
@@ -24,7 +27,8 @@ FARMED = 1.5
 ROWS = 8
 """Rows whose episodes are played; fewer where an episode takes long."""
 SECONDS = 90.0
-"""CPU time that all episodes of an audit may take, about; two rows are played however long that takes."""
+"""CPU time that all episodes of an audit may take, about, in processes of the package, too; two rows are played however long that
+takes."""
 PATIENCE = 10.0
 """CPU seconds that an episode may take, its verdict included."""
 MOST_TURNS, USUAL_TURNS = 24, 6
@@ -71,6 +75,15 @@ def of_last(pattern: re.Pattern[str], text: str, place: int = -1) -> str:
     return found[place] if -len(found) <= place < len(found) else ""
 
 
+def cpu_seconds() -> float:
+    """CPU time of this process and of the living ones that it started: a package may play in a process of its own."""
+    spent = time.process_time()
+    for below in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            spent += sum(below.cpu_times()[:2])
+    return spent
+
+
 class Player:
     """Plays policies on rows of one environment, and keeps what went wrong."""
 
@@ -78,10 +91,10 @@ class Player:
         self.family, self.judge = family, judge
         self.raised, self.odd, self.known = list[str](), list[str](), audit.rows_to_audit(rows)
         self.rows = list(rows[:1])
-        started = time.process_time()
+        started = cpu_seconds()
         self.golds = [self.gold(row) for row in self.rows]
         self.play(0, lambda now: (self.golds[0] or [""])[len(now.said)], len(self.golds[0] or "1"))
-        taken = max(time.process_time() - started, 1e-6)
+        taken = max(cpu_seconds() - started, 1e-6)
         self.rows = list(rows[: max(2, min(ROWS, int(SECONDS / taken / EPISODES)))])
         self.golds = [self.gold(row) for row in self.rows]
         times = Counter(action for gold in self.golds for action in gold)
@@ -102,7 +115,7 @@ class Player:
         row, actions, steps, said = self.rows[number], list[str](), list[Step](), None
         read = [row.prompt]
         try:
-            with audit.time_limit(PATIENCE):
+            with audit.TimeLimit(PATIENCE):
                 problem = self.family.loads(row.graph)
                 world = self.family.begin(problem)
                 while len(actions) < most and not (steps and steps[-1].done):
@@ -329,7 +342,7 @@ def _changed(player: Player, number: int, episodes: Sequence[Episode]) -> list[s
     again: list[list[Shown]] = [[] for _ in episodes]
     faults = list[str]()
     try:
-        with audit.time_limit(PATIENCE * len(episodes)):
+        with audit.TimeLimit(PATIENCE * len(episodes)):
             worlds = [family.begin(family.loads(row.graph)) for _ in episodes]
             for turn in range(max(len(one.actions) for one in episodes)):
                 for one, world, steps in zip(episodes, worlds, again, strict=True):

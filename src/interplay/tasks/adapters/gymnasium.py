@@ -110,11 +110,18 @@ class Env(PackageWorld[Gymnasium]):
         table = getattr(self.env.unwrapped, "P", None)
         if not isinstance(table, dict) or not hasattr(self.env.observation_space, "n"):
             return []
-        best, actions, paid = best_actions(table), list[str](), 0.0
+        if (written := repr(table)) not in SOLVED:
+            SOLVED.clear()
+            SOLVED[written] = best_actions(table)
+        best, actions, paid = SOLVED[written], list[str](), 0.0
         while not self.over and len(actions) < LONGEST:
             actions.append(str(best[int(self.observed)]))
             paid += self.step(actions[-1]).reward or 0.0
         return actions if self.over and paid >= problem["target"] else []
+
+
+SOLVED: dict[str, dict[int, int]] = {}
+"""The last table of transitions, as text, and its policy: all problems of most environments have one table."""
 
 
 def best_actions(table: dict[int, dict[int, list[tuple[float, int, float, bool]]]]) -> dict[int, int]:

@@ -10,11 +10,11 @@ not given to them."""
 import ast
 import copy
 import dataclasses
-import importlib
 import json
 import re
 import string
-from functools import cache, partial
+from datetime import date, time
+from functools import cache
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -37,6 +37,8 @@ FUNCTIONS = {"exp", "log", "ln", "sqrt", "sin", "cos", "tan", "asin", "acos", "a
 """What a formula may call."""
 FROM_FILES = {"arc_agi", "codeio", "figlet_font", "group_anagrams", "word_ladder"}
 """Datasets that take 0.1 to 1 second to be made, since they read files; their seed counts when an entry is read alone."""
+DRAWS = 20
+"""Entries that are drawn for one with an answer, at most."""
 LARGEST = 100
 """Greatest exponent of a formula."""
 LETTERS = re.compile(r"[\w \n+\-*/().,]*", re.ASCII)
@@ -48,7 +50,7 @@ class Puzzle(NamedTuple):
     mode: str
     """The dataset's name."""
     settings: str
-    """The configuration of the dataset as JSON."""
+    """`op` and `config` of the task as JSON."""
     entry: str
     """Question, answer and metadata as JSON."""
 
@@ -71,55 +73,82 @@ def check_dataset(task: ReasoningGym) -> None:
         raise UserError(f"task reasoning_gym: dataset = {task.dataset}: reasoning-gym {task.version} has none such{near}")
 
 
-def settings_of(task: ReasoningGym, op: int) -> dict[str, Any]:
-    """The configuration of a dataset at a level of its curriculum, op - 1 (of parameters with fewer levels the last), with the
-    task's own values in addition. Raises UserError for an unknown dataset, level or value."""
-    check_dataset(task)
-    factory = package(task.version).factory
-    if task.dataset not in factory.CURRICULA:
+def settings_of(dataset: str, op: int, config: dict[str, Any]) -> dict[str, Any]:
+    """The configuration of a dataset at a level of its curriculum, op - 1 (of parameters with fewer levels the last), with values
+    of its own in addition, in the types that the package gives them. Raises UserError for an unknown level, TypeError and
+    ValueError for a value of another form."""
+    factory = package(None).factory
+    if dataset not in factory.CURRICULA:
         if op > 1:
-            raise UserError(f"task reasoning_gym: op {op}: {task.dataset} has no curriculum, so that op is 1; set config")
-        return dict(task.config)
-    curriculum = factory.create_curriculum(task.dataset)
-    levels = {name: len(attribute.levels) for name, attribute in curriculum.attributes.items()}
-    if op > max(levels.values(), default=1):
-        raise UserError(f"task reasoning_gym: op {op}: the curriculum of {task.dataset} has {max(levels.values())} levels")
-    for name, count in levels.items():
-        curriculum.set_attr_level(name, min(op, count) - 1)
-    made = curriculum.generate_configuration()
+            raise UserError(f"task reasoning_gym: op {op}: {dataset} has no curriculum, so that op is 1; set config")
+        made = factory.DATASETS[dataset][1]()
+    else:
+        curriculum = factory.create_curriculum(dataset)
+        levels = {name: len(attribute.levels) for name, attribute in curriculum.attributes.items()}
+        if op > max(levels.values(), default=1):
+            raise UserError(f"task reasoning_gym: op {op}: the curriculum of {dataset} has {max(levels.values())} levels")
+        for name, count in levels.items():
+            curriculum.set_attr_level(name, min(op, count) - 1)
+        made = curriculum.generate_configuration()
     own = {field.name: getattr(made, field.name) for field in dataclasses.fields(made) if field.name not in ("seed", "size")}
-    return {**own, **task.config}
+    return {**own, **{name: in_type_of(own.get(name), value) for name, value in config.items()}}
+
+
+def in_type_of(example: Any, value: Any) -> Any:
+    """A value of JSON as the value that it replaces: keys of a dataclass replace its own, dates and times are read, lists are
+    tuples."""
+    if dataclasses.is_dataclass(example) and not isinstance(example, type) and isinstance(value, dict):
+        return dataclasses.replace(example, **value)
+    if isinstance(example, date | time) and isinstance(value, str):
+        return type(example).fromisoformat(value)
+    return as_tuples(value) if isinstance(example, tuple) else value
 
 
 def generate_puzzle(task: ReasoningGym, seed: int, index: int, op: int) -> Puzzle:
-    """The entry keyed by (seed, index, op). Raises UserError where the configuration is refused, or the entry has no answer."""
-    settings = settings_of(task, op)
-    key = stream_key("reasoning_gym", task.dataset, seed, index, op) % 2**31
-    try:
-        entry = _seeded_dataset(task, settings, key)[0]
-    except (AssertionError, TypeError, ValueError) as error:
-        raise UserError(f"task reasoning_gym: {task.dataset} at op {op} refuses its config: {error}") from None
-    if entry["answer"] is None:
-        entry["answer"] = next((entry["metadata"][name] for name in GOLDS if name in entry["metadata"]), None)
-    if entry["answer"] is None:
-        raise UserError(f"task reasoning_gym: {task.dataset} gives questions without an answer; take another dataset")
-    return Puzzle(task.dataset, as_json(settings), as_json(entry))
+    """The entry keyed by (seed, index, op). One whose answer is empty, as of a cube that is solved already, is drawn again.
+    Raises UserError where the configuration is refused, or entries have no answer."""
+    check_dataset(task)
+    settings = as_json({"op": op, "config": task.config})
+    for attempt in range(DRAWS):
+        key = stream_key("reasoning_gym", task.dataset, seed, index, op, *filter(None, [attempt])) % 2**31
+        try:
+            with packages.quiet():
+                entry = _seeded_dataset(task.dataset, settings, key)[0]
+        except (AssertionError, TypeError, ValueError) as error:
+            raise UserError(f"task reasoning_gym: {task.dataset} at op {op} refuses its config: {error}") from None
+        if entry["answer"] is None:
+            entry["answer"] = next((entry["metadata"][name] for name in GOLDS if name in entry["metadata"]), None)
+        if entry["answer"] is None:
+            break
+        if entry["answer"] != "":
+            return Puzzle(task.dataset, settings, as_json(entry))
+    raise UserError(
+        f"task reasoning_gym: {task.dataset} at op {op} gives questions without an answer; take another dataset or op"
+    )
 
 
-def _seeded_dataset(task: ReasoningGym, settings: dict[str, Any], key: int) -> Any:
-    create = partial(package(task.version).create_dataset, task.dataset, **settings, size=1)
-    if task.dataset not in FROM_FILES:
-        return create(seed=key)
-    at = (task.dataset, as_json(settings))
-    if at not in READ:
-        READ[at] = create(seed=0)
-    dataset = copy.copy(READ[at])
-    dataset.seed = key
-    return dataset
+def _seeded_dataset(dataset: str, settings: str, key: int) -> Any:
+    if dataset not in FROM_FILES:
+        return made_dataset(dataset, settings, key)
+    made = copy.copy(first_dataset(dataset, settings))
+    made.seed = key
+    if dataset == "codeio":
+        type(made)._jsonl_data = made.entries
+    return made
 
 
-READ: dict[tuple[str, str], Any] = {}
-"""Datasets of FROM_FILES by name and configuration."""
+def made_dataset(dataset: str, settings: str, seed: int) -> Any:
+    """A dataset of one entry with the `settings` of a puzzle."""
+    return package(None).create_dataset(dataset, **settings_of(dataset, **json.loads(settings)), seed=seed, size=1)
+
+
+@cache
+def first_dataset(dataset: str, settings: str) -> Any:
+    """The dataset of which those of FROM_FILES are copies, and whose `score_answer` judges."""
+    made = made_dataset(dataset, settings, 0)
+    if dataset == "codeio":  # which keeps the entries of the difficulty that was made last in its class
+        made.entries = type(made)._jsonl_data
+    return made
 
 
 def as_json(value: Any) -> str:
@@ -142,12 +171,6 @@ def render_puzzle(problem: Puzzle, task: ReasoningGym) -> Rendered:
     """The question; the gold answer between its marks."""
     answer = answer_of(problem)
     return Rendered(f"{json.loads(problem.entry)['question'].strip()}\n", f"{OPEN}{answer}{CLOSE}", answer)
-
-
-@cache
-def scorer(dataset: str, settings: str) -> Any:
-    """The dataset whose `score_answer` judges. Its entries are not read."""
-    return importlib.import_module("reasoning_gym").create_dataset(dataset, **json.loads(settings), seed=0, size=1)
 
 
 def is_value(text: str) -> bool:
@@ -204,7 +227,8 @@ def verify_puzzle(problem: Puzzle, completion: str, options: Verify) -> Verdict:
     score, raised = 0.0, bool(said and not plain)
     if said and plain:
         try:
-            score = min(1.0, max(0.0, float(scorer(problem.mode, problem.settings).score_answer(said, entry))))
+            with packages.quiet():
+                score = min(1.0, max(0.0, float(first_dataset(problem.mode, problem.settings).score_answer(said, entry))))
         except Exception:  # a verifier of theirs may raise anything
             raised = True
     right = score >= 1

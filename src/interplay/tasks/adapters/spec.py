@@ -1,6 +1,6 @@
 """Options of tasks and environments that other packages make."""
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, JsonValue
 
@@ -21,6 +21,7 @@ class ReasoningGym(Packaged):
     """A dataset of the package reasoning-gym (extra `reasoning-gym`), with its verifier; answers are between `<answer>` and
     `</answer>`. Difficulty `op` = level of the dataset's curriculum, from 1."""
 
+    VERSION: ClassVar[int] = 2
     name: Literal["reasoning_gym"] = "reasoning_gym"
     dataset: str
     """Its name, such as leg_counting or simple_equations."""
@@ -101,7 +102,8 @@ class Bfcl(PackagedWorld):
     """A multi-turn conversation of the package bfcl-eval (in an environment of its own, or without its dependencies): the policy
     calls functions of stateful interfaces, `cd(folder='document')`, one or a list of calls a turn, and ends its part of the
     conversation by a turn that is no call. Each request of the user pays its share when the state and the results are those of
-    the gold calls, as its checkers say. Difficulty `op` = requests; a conversation is in one split, as its number says."""
+    the gold calls, as its checkers say. Difficulty `op` = requests, 2 to 6, or 3 to 7 where something is missing at first;
+    other numbers have three conversations at most. A conversation is in one split, as its number says."""
 
     name: Literal["bfcl"] = "bfcl"
     category: Literal["base", "miss_func", "miss_param", "long_context"] = "base"
@@ -113,14 +115,14 @@ class Bfcl(PackagedWorld):
 
     def ops(self) -> tuple[int, int]:
         """Least and most requests."""
-        return (1, 10)
+        return (3, 7) if self.category.startswith("miss") else (2, 6)
 
 
 class Gymnasium(PackagedWorld):
     """A registered environment of the package gymnasium (extra `gymnasium`) whose observations are text, numbers from a finite
     set, or rendered as text, and whose actions are text or numbers from a finite set. Where it has a table of transitions (`P`,
     as FrozenLake, Taxi and CliffWalking have), a policy of value iteration is the expert. Difficulty `op` is 1, and with
-    `config: {desc: random}` the side of FrozenLake's map, which is drawn for each problem."""
+    `config: {desc: random}` the side of FrozenLake's map, from 3 on, which is drawn for each problem."""
 
     name: Literal["gymnasium"] = "gymnasium"
     env: Text
@@ -133,8 +135,8 @@ class Gymnasium(PackagedWorld):
     """Version of the package; another that is installed is refused."""
 
     def ops(self) -> tuple[int, int]:
-        """Least and greatest side of a map."""
-        return (1, 16)
+        """Least and greatest side of a map; a side of 2 has three maps, and one of 1 has none."""
+        return (3, 16) if self.config.get("desc") == "random" else (1, 1)
 
 
 Task = ReasoningGym | TextArena | TextWorld | ScienceWorld | Bfcl | Gymnasium
