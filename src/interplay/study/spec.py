@@ -320,7 +320,7 @@ class Study(Model):
 
     @field_validator("claims")
     @classmethod
-    def _told_apart(cls, value: list[Claim]) -> list[Claim]:
+    def _distinct_claims(cls, value: list[Claim]) -> list[Claim]:
         said = [claim.says for claim in value]
         if twice := next((one for one in said if said.count(one) > 1), None):
             raise ValueError(f"two claims say '{twice}'; results know a claim by what it says: write each another way")
