@@ -307,7 +307,7 @@ def test_a_generator_that_hangs_with_another_hash_seed_alone_is_named(monkeypatc
 
 def test_a_generator_that_does_not_end_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     task = OwnTask(function="late.py:Late", source=HANGS.replace("HERE", "0"))
-    monkeypatch.setattr("interplay.data.audit.TO_GENERATE", 0.3)
+    monkeypatch.setattr("interplay.data.audit.TO_GENERATE", 0.03)
     with pytest.raises(UserError, match=r"late.py:Late: op = 9: 4 problems take more than 0.3 s"):
         audit_task(task, 9, 4)
 

@@ -92,8 +92,9 @@ class Elsewhere:
 
 ANSWER = "rows and steps: "
 """What a line of an answer begins with."""
-TO_GENERATE = 20.0
-"""CPU seconds for the problems of an audit: a dataset of another package may search for hours."""
+TO_GENERATE, FEWEST = 1.0, 10
+"""CPU seconds for each problem of an audit, of all together and of FEWEST at least: a dataset of another package may search for
+hours."""
 TO_END = 10
 """Seconds that the process has to end once nothing more is asked: a package may have left a thread in it."""
 
@@ -186,13 +187,14 @@ def audit_rows(
 
 def audit_task(task: Any, op: int, count: int, there: Elsewhere | None = None) -> list[Finding]:
     """All checks of problems of a task at one op. Raises UserError where the task has no such op, or takes longer than
-    TO_GENERATE for its problems."""
+    TO_GENERATE allows for its problems."""
     spec = ProblemsSpec(task=task, bands={"all": {op: 1.0}}, shares={"all": 1.0}, size=count, split="train")
+    most = TO_GENERATE * max(count, FEWEST)
     try:
-        with TimeLimit(TO_GENERATE):
+        with TimeLimit(most):
             rows = problems.first_rows(spec, execution.Run(), count)
     except OutOfTime:
-        took = f"{count} problems take more than {TO_GENERATE:g} s of CPU time, or {WAITED * TO_GENERATE:g} s of the clock"
+        took = f"{count} problems take more than {most:g} s of CPU time, or {WAITED * most:g} s of the clock"
         raise model.UserError(
             f"audit of {_task_name(task)}: op = {op}: {took}; set an easier `config`, another op, or fewer --rows"
         ) from None
