@@ -219,22 +219,25 @@ def check_judges(stage: plan.Stage, stages: Stages, place: KeyPlace) -> None:
 
 
 def _questions(spec: RLSpec | EvaluateSpec, place: KeyPlace) -> Iterator[_Question]:
-    episode, keys = (spec.method.episode, COMPANIONS_RL) if isinstance(spec, RLSpec) else (spec.episode, COMPANIONS_EVALUATION)
+    keys = COMPANIONS_RL if isinstance(spec, RLSpec) else COMPANIONS_EVALUATION
     key = place.key("judged" if isinstance(spec, EvaluateSpec) else "reward")
     for one in spec.judges():
         yield _Question(key, one.arm, one.rubric, "rubric", one.max_tokens, "max_tokens")
-    for name, seat in getattr(episode, "seats", {}).items():
+    for name, seat in getattr(_episode_of(spec), "seats", {}).items():
         if isinstance(seat, seat_spec.JudgeSeat):
             at = place.key(*keys["seat"], name)
             yield _Question(at, seat.model, seat.brief, "brief", spec.max_completion_length, "max_completion_length")
+
+
+def _episode_of(spec: RLSpec | EvaluateSpec) -> Any:
+    return spec.method.episode if isinstance(spec, RLSpec) else spec.episode
 
 
 def _judge_reads(spec: RLSpec | EvaluateSpec, asked: _Question, same: bool, spells: bool) -> dict[str, int]:
     """What a question to a judge and its answer take of the judge's context at most, in tokens. `same`: it has the tokenizer of
     the policy; `spells`: that has a token per character; else each word of the text counts as one."""
     text = re.sub(r"\{\w+\}", " ", asked.text)
-    episode = spec.method.episode if isinstance(spec, RLSpec) else spec.episode
-    turns = int(largest(getattr(episode, "max_turns", 1)))
+    turns = int(largest(getattr(_episode_of(spec), "max_turns", 1)))
     prompt = getattr(spec, "max_prompt_length", None) if "{prompt}" in asked.text else None
     written = asked.named == "rubric" or "{episode}" in asked.text
     all_turns = "max_turns x max_completion_length" if turns > 1 else "max_completion_length"
