@@ -35,7 +35,7 @@ from interplay.data import problems, tokenizer
 from interplay.data.spec import ProblemsSpec, TokenizerSpec
 from interplay.kinds import stages
 from interplay.model import folder
-from interplay.rl import loop as rl_loop
+from interplay.rl import assembly, loop as rl_loop
 from interplay.rl.reward_spec import OwnReward
 from interplay.rl.spec import RLSpec
 from interplay.run import workers
@@ -148,7 +148,7 @@ def paper(bench: Bench) -> None:
         ]:
             update = {"reward": paid, "prompts_per_step": max(4, whole // share), "steps": steps}
             spec, how = rl.model_copy(update=update), Run(**planned | run)
-            world, learner = rl_loop.assembled(spec, inputs, how, place / label)
+            world, learner = assembly.assembled(spec, inputs, how, place / label)
             if bench.args.device == "cuda":
                 torch.cuda.reset_peak_memory_stats()
             for step in range(1, (steps if share > 1 else 1) + 1):

@@ -24,8 +24,8 @@ from interplay.data.spec import ProblemsSpec, TokenizerSpec
 from interplay.model import device, folder
 from interplay.model.spec import Shape, TuneOptimizer
 from interplay.optim import optimizer
+from interplay.rl.assembly import TrainerState
 from interplay.rl.batch import Memory
-from interplay.rl.draw import TrainerState
 from interplay.rl.loop import one_step
 from interplay.rl.reward_spec import OwnReward
 from interplay.rl.sampler import PromptSource

@@ -16,7 +16,8 @@ from grpo import REWARD, prepare
 
 from interplay.core.execution import Run
 from interplay.model.spec import TuneOptimizer
-from interplay.rl.loop import assembled, one_step
+from interplay.rl.assembly import assembled
+from interplay.rl.loop import one_step
 from interplay.rl.reward_spec import OwnReward
 from interplay.rl.spec import Method, RLSpec
 from tools.reference import lists

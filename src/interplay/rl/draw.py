@@ -1,33 +1,26 @@
 """Rollouts of a step: sampling requests played by the episode, judged and rewarded; what decoding makes of sampling."""
 
-import copy
 import math
-import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from tokenizers import Tokenizer
 
 from interplay.core import curve, extension, random
 from interplay.data import sets, tokenizer as text
-from interplay.data.steps.turns import Library
 from interplay.data.trajectory import joined_text
 from interplay.kernels import exact
-from interplay.model import decoder, heads
-from interplay.rl import advantages, continuation, requests, reward_spec, shaping
+from interplay.model import heads
+from interplay.rl import continuation, requests, reward_spec, shaping
+from interplay.rl.assembly import TrainerState
 from interplay.rl.batch import Batch, Memory, Span, StepContext, join, offsets, seams_of, take, to_tokens
-from interplay.rl.opponents import Opponents
 from interplay.rl.request_spec import AdaptiveTemperature, Decoding, LaggedNucleus, OwnDecoding
 from interplay.rl.rewards import Graders, Rewards, by_turn, pays_turns, right_by, score_completions
-from interplay.rl.sampler import Outcome, Sampler, outcome_of
-from interplay.rl.spec import RLSpec
+from interplay.rl.sampler import Outcome, outcome_of
 from interplay.rollout import request
-from interplay.rollout.engine import Coroutine, Engine
 from interplay.rollout.episodes import play_episodes
 from interplay.rollout.turns import Played, Setting
 from interplay.tasks import transcripts, verdict
@@ -53,13 +46,6 @@ def update_decoding(spec: Decoding | None, batch: Batch, now: StepContext) -> No
         return
     if scale := request.scale_of(now.entropy(batch)[batch.mask()], spec.entropy_pivot, now.by):
         now.memory.tensors[SCALE] = torch.tensor(scale, dtype=torch.float64)
-
-
-def lagged_policy(spec: Decoding | None, policy: decoder.Decoder) -> heads.Lagged | None:
-    """The policy with a copy of its present weights, in whose nucleus it acts (NLPO, arXiv:2210.01241); None: it acts freely."""
-    if not isinstance(spec, LaggedNucleus):
-        return None
-    return heads.Lagged(policy, copy.deepcopy(policy).requires_grad_(False), spec.top_p)
 
 
 def update_lagged(spec: Decoding | None, lagged: heads.Lagged | None, step: int) -> None:
@@ -156,36 +142,6 @@ def credited_rewards(found: EpisodeRewards, played: Played) -> EpisodeRewards:
 
 
 # Groups of completions: what the planner asks for, sampled by the episode and judged by the reward.
-
-
-@dataclass
-class TrainerState:
-    """What the steps of a run share. Sampler, memory and critic have state that is saved with every checkpoint."""
-
-    spec: RLSpec
-    pool: sets.Pool
-    tokenizer: Tokenizer
-    special: text.Special
-    tokenizer_files: Path
-    """The folder whose files go into every model that is saved."""
-    engine: Engine
-    sampler: Sampler
-    memory: Memory
-    critic: advantages.Critic | None = None
-    stack: Coroutine | None = None
-    """What the run is as a replica of a stack."""
-    numerics: str = ""
-    """Of a record: `stacked` where a step was made in a stack."""
-    graders: Graders | None = None
-    """What rewards are computed with that read more than texts."""
-    opponents: Opponents | None = None
-    """Who plays the seats that are not the policy's."""
-    library: Library | None = None
-    """Entries that the context of an episode finds."""
-
-    def clock(self) -> float:
-        """Seconds, of a replica its own."""
-        return self.stack.clock() if self.stack else time.monotonic()
 
 
 def step_context(world: TrainerState, step: int, **more: Any) -> StepContext:

@@ -17,7 +17,7 @@ from interplay.data import sets, tokenizer as text
 from interplay.model import device, folder
 from interplay.model.decoder import Decoder
 from interplay.optim import distributed, optimizer
-from interplay.rl import draw, group_advantages, loop, proposals, requests, sampler, samplers
+from interplay.rl import assembly, draw, group_advantages, loop, proposals, requests, sampler, samplers
 from interplay.rl.batch import Batch, Memory, StepContext, seams_of
 from interplay.rl.rewards import Graders
 from interplay.rl.spec import TeachSpec
@@ -59,9 +59,9 @@ def become(decoder: Decoder, known: Weights) -> None:
             parameter.copy_(known[name])
 
 
-def world(school: School, spec: TeachSpec, rows: Sequence[Row]) -> draw.TrainerState:
+def world(school: School, spec: TeachSpec, rows: Sequence[Row]) -> assembly.TrainerState:
     """What the RL loop works on, with a memory of its own."""
-    return draw.TrainerState(
+    return assembly.TrainerState(
         spec=spec,
         pool=sets.Pool(list(rows), [len(rows)]),
         tokenizer=school.tokenizer,
@@ -162,7 +162,7 @@ def teach_student(spec: TeachSpec, inputs: dict[str, Path], out: Path, how: exec
 
 def assembled(spec: TeachSpec, inputs: dict[str, Path], how: execution.Run) -> Course:
     """All that a run has before its first step."""
-    student, references, tokenizer, hard = loop.loaded(spec, inputs, how)
+    student, references, tokenizer, hard = assembly.loaded(spec, inputs, how)
     dtype, init = getattr(torch, spec.dtype), inputs["init"]
     base = init / "model"
     school = School(

@@ -21,7 +21,7 @@ from interplay.data import tokenizer as text
 from interplay.model import folder, trl as shared
 from interplay.model.decoder import Decoder
 from interplay.optim import distributed
-from interplay.rl import draw, loop, policy, records, update
+from interplay.rl import assembly, draw, policy, records, update
 from interplay.rl.batch import Batch
 from interplay.rl.spec import RLSpec
 from interplay.rollout.engine import closing
@@ -38,7 +38,7 @@ OPTIONS = (
 def train_with_trl(spec: RLSpec, inputs: dict[str, Path], out: Path, how: execution.Run) -> dict[str, Any]:
     """Train and write what `rl.loop.train_policy` writes, but for `state/`. Resumes from TRL's checkpoint in `out/resume` where
     there is one. Raises PermanentError at the first loss that is not finite, UserError for a model that transformers computes."""
-    world, learner = loop.assembled(spec, inputs, how, out)
+    world, learner = assembly.assembled(spec, inputs, how, out)
     shared.prepare(how, learner.policy)
     agree = distributed.all_reduce_flags if how.processes > 1 else None
     with closing(world.engine), execution.save_points(how.save_minutes, agree) as saves:
@@ -50,7 +50,7 @@ def train_with_trl(spec: RLSpec, inputs: dict[str, Path], out: Path, how: execut
     return records.summarise_run(read(out)) if execution.is_first_rank() else {}
 
 
-def longest_prompt(world: draw.TrainerState) -> int:
+def longest_prompt(world: assembly.TrainerState) -> int:
     """Tokens of the longest prompt."""
     return max(map(len, text.encode_texts(world.tokenizer, [row.prompt for row in world.pool.rows])))
 
@@ -131,7 +131,7 @@ class Recorder(shared.Recorder):
     advantages: Tensor
     batch: Batch
 
-    def __init__(self, world: draw.TrainerState, decoder: Decoder, out: Path, saves: execution.Saves) -> None:
+    def __init__(self, world: assembly.TrainerState, decoder: Decoder, out: Path, saves: execution.Saves) -> None:
         super().__init__(world.spec, world.spec.steps, out, saves, updates(world.spec))
         self.world, self.decoder = world, decoder
         self.sums: dict[str, float] = {}
@@ -143,13 +143,13 @@ class Recorder(shared.Recorder):
     def begin(self, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
         """Go on with sampler, memory and files of the last save."""
         if state:
-            loop.restore_members(self.world, tensors, state)
+            assembly.restore_members(self.world, tensors, state)
         self.metrics, self.progress = Metrics(self.out, self.done), Progress(self.spec.steps, "steps", self.done)
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Those of sampler and memory."""
         self.metrics.sync()
-        return loop.saved_members(self.world)
+        return assembly.saved_members(self.world)
 
     # What TRL asks for.
 
