@@ -15,7 +15,6 @@ from interplay.rollout import seats
 from interplay.rollout.request import Kept, Request
 from interplay.rollout.spec import (
     Branching,
-    Call,
     CompletionEpisode,
     Context,
     EnvironmentEpisode,
@@ -29,6 +28,7 @@ from interplay.rollout.spec import (
     Turns,
 )
 from interplay.rollout.turns import (
+    Call,
     Played,
     Setting,
     Thread,
@@ -37,6 +37,7 @@ from interplay.rollout.turns import (
     not_replayed,
     opened,
     parted_rows,
+    read_action,
     whole,
     windowed_rows,
 )
@@ -63,7 +64,7 @@ def environment(spec: EnvironmentEpisode, setting: Setting, asked: Sequence[Requ
     episode ends. Raises UserError where the environment's replay is another episode."""
 
     def answer(thread: Thread, over: bool) -> Step | None:
-        row, call = setting.rows[thread.request], spec.action.read(thread.said[-1])
+        row, call = setting.rows[thread.request], read_action(spec.action, thread.said[-1])
         family = environment_of(row)
         if call.text is None:
             step = Step(spec.action.error.replace("{why}", call.why))

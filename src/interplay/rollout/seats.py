@@ -14,8 +14,8 @@ from interplay.core.model import UserError, filled
 from interplay.data.trajectory import Segment
 from interplay.rollout import seat_spec as specs
 from interplay.rollout.request import Kept, Request, Rollouts
-from interplay.rollout.spec import Call, SeatsEpisode, SelfPlayEpisode
-from interplay.rollout.turns import Line, Played, Setting, Thread, Turn, go_on, left, not_replayed, whole
+from interplay.rollout.spec import SeatsEpisode, SelfPlayEpisode
+from interplay.rollout.turns import Call, Line, Played, Setting, Thread, Turn, go_on, left, not_replayed, read_action, whole
 from interplay.tasks.family import Environment, Game, World, episode_seed, game_of, judge_family
 from interplay.tasks.transcripts import BOX, UNANSWERED, join_turns, move_line
 from interplay.tasks.verdict import Row, Verdict
@@ -310,7 +310,7 @@ def _pass_on(spec: SeatsEpisode, setting: Setting, match: Match, last: bool) -> 
     table, seat = match.table, match.table.mover
     thread = match.threads[seat]
     said = "" if thread.truncated else thread.segments[-1].text
-    call = Call("") if thread.truncated else spec.action.read(said)
+    call = Call("") if thread.truncated else read_action(spec.action, said)
     if call.text != said and not thread.truncated:
         thread.segments[-1] = thread.segments[-1]._replace(call=call.text or "", tool=call.tool)
     match.lines.append(f"{match.names[seat]}: {said.strip()}\n")
