@@ -148,7 +148,7 @@ def paper(bench: Bench) -> None:
         ]:
             update = {"reward": paid, "prompts_per_step": max(4, whole // share), "steps": steps}
             spec, how = rl.model_copy(update=update), Run(**planned | run)
-            world, learner = assembly.assembled(spec, inputs, how, place / label)
+            world, learner = assembly.assemble_run(spec, inputs, how, place / label)
             if bench.args.device == "cuda":
                 torch.cuda.reset_peak_memory_stats()
             for step in range(1, (steps if share > 1 else 1) + 1):

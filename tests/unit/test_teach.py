@@ -153,7 +153,7 @@ def test_problems_of_the_splits_for_tests_are_left_out() -> None:
 
 
 def test_equal_datasets_have_equal_students(inputs: dict[str, Path]) -> None:
-    school = teach.assembled(spec_of(), inputs, HOW).school
+    school = teach.assemble_course(spec_of(), inputs, HOW).school
     rows, start = sets.read_rows(inputs["instances"], 0)[:6], weights(school.student)
     ends = []
     for _ in range(2):
@@ -166,7 +166,7 @@ def test_equal_datasets_have_equal_students(inputs: dict[str, Path]) -> None:
 
 
 def test_other_steps_ask_other_hard_problems(inputs: dict[str, Path]) -> None:
-    course = teach.assembled(spec_of(), inputs, HOW)
+    course = teach.assemble_course(spec_of(), inputs, HOW)
     asked = [[row.index for row in probe(course.school.spec, course.hard, step)] for step in (1, 2)]
     assert asked[0] != asked[1]
     assert all(len(set(one)) == 6 for one in asked)

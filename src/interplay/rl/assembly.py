@@ -122,7 +122,7 @@ def opponents_of(spec: RLSpec, inputs: Mapping[str, Path], policy: decoder.Decod
 
 
 @dataclass
-class TrainerState:
+class RunState:
     """What the steps of a run share. Sampler, memory and critic have state that is saved with every checkpoint."""
 
     spec: RLSpec
@@ -151,7 +151,7 @@ class TrainerState:
         return self.stack.clock() if self.stack else time.monotonic()
 
 
-def loaded(
+def load_models(
     spec: RLSpec, inputs: dict[str, Path], how: execution.Run
 ) -> tuple[decoder.Decoder, tuple[tuple[float, decoder.Decoder], ...], Tokenizer, sets.Pool]:
     """The model of the role `init`, the frozen references of the KL terms with their weights, its tokenizer, and the problems.
@@ -191,12 +191,12 @@ def lagged_policy(spec: Decoding | None, policy: decoder.Decoder) -> heads.Lagge
     return heads.Lagged(policy, copy.deepcopy(policy).requires_grad_(False), spec.top_p)
 
 
-def assembled(
+def assemble_run(
     spec: RLSpec, inputs: dict[str, Path], how: execution.Run, out: Path, stack: Coroutine | None = None
-) -> tuple[TrainerState, Learner]:
+) -> tuple[RunState, Learner]:
     """All that a run has before its first step. Raises PermanentError where an audit of its problems failed."""
     audit.refuse_failed(inputs)
-    policy, references, tokenizer, pool = loaded(spec, inputs, how)
+    policy, references, tokenizer, pool = load_models(spec, inputs, how)
     lagged = lagged_policy(spec.method.decoding, policy)
     graders = reward_graders(spec, inputs, tokenizer, how, out)
     deck = sampler.PromptSource(
@@ -212,7 +212,7 @@ def assembled(
         offline=offline_outcomes(curve.at_progress(spec, 0.0), pool, inputs, graders),
         by=exact.functions(spec.numerics),
     )
-    world = TrainerState(
+    run = RunState(
         spec=spec,
         pool=pool,
         tokenizer=tokenizer,
@@ -231,7 +231,7 @@ def assembled(
         library=open_library(inputs, tokenizer),
     )
     optimizers = optimizer.build_optimizers(spec.optimizer, policy.named_parameters(), spec.dtype, numerics=spec.numerics)
-    return world, Learner(spec, policy, references, optimizers, how.micro_batch_tokens, lagged)
+    return run, Learner(spec, policy, references, optimizers, how.micro_batch_tokens, lagged)
 
 
 # What a sampler may learn from before the first step.
@@ -277,47 +277,47 @@ SAMPLER, MEMORY, CRITIC, LAGGED = "sampler.", "memory.", "critic.", "lagged."
 """Names of the tensors of sampler, memory, critic and lagged copy begin with these where they are saved."""
 
 
-def restored(world: TrainerState, learner: Learner, out: Path) -> int:
+def restore_run(run: RunState, learner: Learner, out: Path) -> int:
     """Put both into the state that was saved last; returns the steps that it has behind it, 0 where none was."""
     saved = distributed.load_checkpoint(out / "resume" / "state")
     if saved is None:
         return 0
     done, tensors, state = saved
-    world.numerics = world.numerics or state.get("numerics", "")
+    run.numerics = run.numerics or state.get("numerics", "")
     distributed.restore_training(tensors, learner.policy, learner.optimizers)
-    restore_members(world, tensors, state)
-    if world.critic:
-        world.critic.load(distributed.with_prefix(tensors, CRITIC))
-    if world.opponents:
-        world.opponents.load(tensors)
+    restore_members(run, tensors, state)
+    if run.critic:
+        run.critic.load(distributed.with_prefix(tensors, CRITIC))
+    if run.opponents:
+        run.opponents.load(tensors)
     if learner.lagged:
         learner.lagged.copy.load_state_dict(distributed.with_prefix(tensors, LAGGED))
     return done
 
 
-def save(world: TrainerState, learner: Learner, resume: Path, step: int) -> None:
+def save_run(run: RunState, learner: Learner, resume: Path, step: int) -> None:
     """Make the state after `step` the one to go on from."""
-    numerics = {"numerics": world.numerics} if world.numerics else {}
-    of_members, state = saved_members(world)
+    numerics = {"numerics": run.numerics} if run.numerics else {}
+    of_members, state = saved_members(run)
     tensors = distributed.training_tensors(learner.policy, learner.optimizers) | of_members
-    if world.critic:
-        tensors |= {CRITIC + name: tensor for name, tensor in world.critic.tensors().items()}
-    if world.opponents:
-        tensors |= world.opponents.tensors()
+    if run.critic:
+        tensors |= {CRITIC + name: tensor for name, tensor in run.critic.tensors().items()}
+    if run.opponents:
+        tensors |= run.opponents.tensors()
     if learner.lagged:
         tensors |= {LAGGED + name: parameter for name, parameter in learner.lagged.copy.named_parameters()}
     distributed.save_checkpoint(resume / "state", step, tensors, {**state, **numerics})
 
 
-def saved_members(world: TrainerState) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+def saved_members(run: RunState) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
     """The state of the sampler and of the memory: tensors and JSON data."""
-    tensors = {SAMPLER + name: tensor for name, tensor in world.sampler.tensors().items()}
-    tensors |= {MEMORY + name: tensor for name, tensor in world.memory.tensors.items()}
-    return tensors, {"sampler": world.sampler.state_dict(), "memory": world.memory.notes}
+    tensors = {SAMPLER + name: tensor for name, tensor in run.sampler.tensors().items()}
+    tensors |= {MEMORY + name: tensor for name, tensor in run.memory.tensors.items()}
+    return tensors, {"sampler": run.sampler.state_dict(), "memory": run.memory.notes}
 
 
-def restore_members(world: TrainerState, tensors: dict[str, torch.Tensor], state: dict[str, Any]) -> None:
+def restore_members(run: RunState, tensors: dict[str, torch.Tensor], state: dict[str, Any]) -> None:
     """Put the sampler and the memory back into a state of `saved_members`."""
-    world.sampler.load_state_dict(state["sampler"], distributed.with_prefix(tensors, SAMPLER))
+    run.sampler.load_state_dict(state["sampler"], distributed.with_prefix(tensors, SAMPLER))
     memory = distributed.with_prefix(tensors, MEMORY)
-    world.memory.load(state.get("memory", {}), memory)  # a state may be older than the memory
+    run.memory.load(state.get("memory", {}), memory)  # a state may be older than the memory

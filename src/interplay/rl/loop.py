@@ -18,7 +18,7 @@ from interplay.optim import distributed, optimizer
 from interplay.rl import continuation, draw, edits, records, turn_credit
 from interplay.rl.advantage_spec import GaeAdvantage, TurnsAdvantage
 from interplay.rl.advantages import advantages, cut_segments, update_baselines
-from interplay.rl.assembly import TrainerState, assembled, judged_completions, restored, save
+from interplay.rl.assembly import RunState, assemble_run, judged_completions, restore_run, save_run
 from interplay.rl.batch import Batch, StepContext, join, take
 from interplay.rl.spec import RLSpec
 from interplay.rl.update import Learner, bearing, collisions_of, entropy_of, likelihood_of, reference_of, token_weights, update
@@ -29,7 +29,7 @@ from interplay.rollout.request import Request
 
 
 def continuation_values(
-    world: TrainerState, step: int, seen: Counter[int], batch: Batch, places: Sequence[tuple[int, int]], n: int
+    run: RunState, step: int, seen: Counter[int], batch: Batch, places: Sequence[tuple[int, int]], n: int
 ) -> torch.Tensor:
     """(M,) float64: mean reward of `n` completions of each place (row, tokens of it that are kept); equal states are sampled
     once. n = 0: of the greedy one. `seen` counts this step's samples by noise key. The whole is cut at the run's limit, as a
@@ -37,30 +37,28 @@ def continuation_values(
     state = [(tuple(batch.prompts[row]), tuple(batch.tokens[row, :kept].tolist())) for row, kept in places]
     first = {one: number for number, one in reversed(list(enumerate(state)))}
     distinct = sorted(first.values())
-    values = dict(zip(distinct, _worth(world, step, seen, batch, [places[i] for i in distinct], n), strict=True))
+    values = dict(zip(distinct, _worth(run, step, seen, batch, [places[i] for i in distinct], n), strict=True))
     return torch.tensor([values[first[one]] for one in state], dtype=torch.float64)
 
 
-def _worth(
-    world: TrainerState, step: int, seen: Counter[int], batch: Batch, places: list[tuple[int, int]], n: int
-) -> list[float]:
+def _worth(run: RunState, step: int, seen: Counter[int], batch: Batch, places: list[tuple[int, int]], n: int) -> list[float]:
     """The mean rewards of different states."""
-    spec, pool = world.spec, world.pool
+    spec, pool = run.spec, run.pool
     stems = [batch.tokens[row, :kept].tolist() for row, kept in places]
     requests = []
     for (row, _), stem in zip(places, stems, strict=True):
         noise = random.stream_key("continued", sets.noise_key(pool.rows[int(batch.ids[row])]), *stem)
         requests.append(Request(batch.prompts[row] + stem, noise, seen[noise], max(n, 1)))
         seen[noise] += n
-    drawn = draw.sampling(world, step)
-    found = world.engine.generate(requests, drawn if n else drawn._replace(temperature=0.0, heat=None))
+    drawn = draw.sampling(run, step)
+    found = run.engine.generate(requests, drawn if n else drawn._replace(temperature=0.0, heat=None))
     made_by = found.request.tolist()
     lengths = zip(found.lengths.tolist(), made_by, strict=True)
     ends = [min(length, spec.max_completion_length - len(stems[i])) for length, i in lengths]
     tokens = [stems[i] + row[:end] for i, row, end in zip(made_by, found.tokens.tolist(), ends, strict=True)]
     rows = [pool.rows[int(batch.ids[places[i][0]])] for i in made_by]
-    cut = [row[-1:] != [world.special.eos] for row in tokens]
-    rewards, _ = judged_completions(spec, rows, world.tokenizer.decode_batch(tokens), world.graders, cut)
+    cut = [row[-1:] != [run.special.eos] for row in tokens]
+    rewards, _ = judged_completions(spec, rows, run.tokenizer.decode_batch(tokens), run.graders, cut)
     sums = [0.0] * len(places)
     for i, reward in zip(made_by, rewards, strict=True):
         sums[i] += reward
@@ -92,91 +90,91 @@ def train_policy(
 
     Goes on from `out/resume` where there is one. `stack`: what it is as a replica. Raises PermanentError at the first loss that
     is not finite."""
-    world, learner = assembled(spec, inputs, how, out, stack)
-    others: list[Any] = [one for one in (world.opponents, world.graders and world.graders.judge) if one]
-    with closing(world.engine, *others):
-        done = restored(world, learner, out)
-        train_steps(world, learner, out, how, done)
-    folder.save_decoder(learner.policy, out / "model", world.tokenizer_files)
+    run, learner = assemble_run(spec, inputs, how, out, stack)
+    others: list[Any] = [one for one in (run.opponents, run.graders and run.graders.judge) if one]
+    with closing(run.engine, *others):
+        done = restore_run(run, learner, out)
+        train_steps(run, learner, out, how, done)
+    folder.save_decoder(learner.policy, out / "model", run.tokenizer_files)
     records.finish(out, spec.steps)
     if how.keep_state:
-        save(world, learner, out / "state", spec.steps)
+        save_run(run, learner, out / "state", spec.steps)
         records.keep(out)
     return records.summarise_run(read(out)) if execution.is_first_rank() else {}
 
 
-def train_steps(world: TrainerState, learner: Learner, out: Path, how: execution.Run, done: int) -> None:
+def train_steps(run: RunState, learner: Learner, out: Path, how: execution.Run, done: int) -> None:
     """Steps done + 1 to the last, saving to `out/resume` every `save_minutes`."""
-    spec = world.spec
+    spec = run.spec
     metrics, progress = Metrics(out, done), Progress(spec.steps, "steps", done)
-    started, agree = world.clock(), distributed.all_reduce_flags if how.processes > 1 else None
+    started, agree = run.clock(), distributed.all_reduce_flags if how.processes > 1 else None
     tokens, learnt_from, seconds = 0.0, 0.0, {"sampler": 0.0, "rollout": 0.0, "update": 0.0}
-    with execution.save_points(how.save_minutes, world.stack.agree if world.stack else agree, how.segment_steps) as saves:
+    with execution.save_points(how.save_minutes, run.stack.agree if run.stack else agree, how.segment_steps) as saves:
         for step in range(done + 1, spec.steps + 1):
             factor = optimizer.lr_factor(spec.schedule, step, spec.steps)
-            optimizer.set_lr([*learner.optimizers, *(world.critic.optimizers if world.critic else ())], factor)
-            values = one_step(world, learner, out, step, seconds)
+            optimizer.set_lr([*learner.optimizers, *(run.critic.optimizers if run.critic else ())], factor)
+            values = one_step(run, learner, out, step, seconds)
             metrics.write(step, **values, lr=factor * spec.optimizer.learning_rate)
             tokens += values["completion_tokens"]
             learnt_from += values["trained_tokens"] * spec.method.loss.num_iterations
             if step in spec.checkpoints:
-                folder.save_decoder(learner.policy, out / "checkpoints" / str(step) / "model", world.tokenizer_files)
+                folder.save_decoder(learner.policy, out / "checkpoints" / str(step) / "model", run.tokenizer_files)
             progress.update(step, reward=values["reward"], strict=values["strict"], entropy=values["entropy"])
             if step < spec.steps and saves.due(step):
                 metrics.sync()
-                save(world, learner, out / "resume", step)
+                save_run(run, learner, out / "resume", step)
                 distributed.keep_segment(out, step, how)
                 saves.made(f"step {step} of {spec.steps}")
     if spec.steps > done:
-        per_step = (world.clock() - started) / (spec.steps - done)
+        per_step = (run.clock() - started) / (spec.steps - done)
         parts = {f"seconds_{name}": round(value, 3) for name, value in seconds.items()}
         telemetry(out, seconds_per_step=per_step, completion_tokens_per_second=tokens / seconds["rollout"], **parts)
         if seconds["update"] >= LONG:
             telemetry(out, update_mfu=round(_mfu(spec, learner.policy, learnt_from / seconds["update"]), 4))
 
 
-def one_step(world: TrainerState, learner: Learner, out: Path, step: int, seconds: dict[str, float]) -> dict[str, float]:
+def one_step(run: RunState, learner: Learner, out: Path, step: int, seconds: dict[str, float]) -> dict[str, float]:
     """Draw, edit, learn and record. Adds to `seconds` what the choice of prompts, rollouts and updates took; returns the step's
     metrics."""
-    spec = world.spec
-    known, advantage, logged = stepped(world, learner, step, seconds)
-    records.write_step(out, step, spec, world.pool, known, advantage, world.tokenizer.decode_batch)
+    spec = run.spec
+    known, advantage, logged = unrecorded_step(run, learner, step, seconds)
+    records.write_step(out, step, spec, run.pool, known, advantage, run.tokenizer.decode_batch)
     return logged
 
 
-def stepped(
-    world: TrainerState, learner: Learner, step: int, seconds: dict[str, float]
+def unrecorded_step(
+    run: RunState, learner: Learner, step: int, seconds: dict[str, float]
 ) -> tuple[Batch, torch.Tensor, dict[str, float]]:
     """The same without a record: all rows that the step drew and whose rewards are known, the mean of each one's advantage over
     its tokens (N,), 0 where an edit dropped it, and the metrics."""
-    world, learner, curves = at_step(world, learner, step)
-    spec, seen = world.spec, Counter[int]()
+    run, learner, curves = with_curves_at(run, learner, step)
+    spec, seen = run.spec, Counter[int]()
     drawn: list[Batch] = []
 
     def draw_more(m: int) -> Batch:
-        with timed(seconds, "sampler", world.clock):
+        with adding_seconds(seconds, "sampler", run.clock):
             ids = [] if drawn else continuation.carried_prompts(now, m)
-            ids += world.sampler.select(m - len(ids), step) if m > len(ids) else []
-        with timed(seconds, "rollout", world.clock):
-            fresh = draw.draw_batch(world, ids, now, seen)
+            ids += run.sampler.select(m - len(ids), step) if m > len(ids) else []
+        with adding_seconds(seconds, "rollout", run.clock):
+            fresh = draw.draw_batch(run, ids, now, seen)
         first = sum(len(batch) for batch in drawn)
         drawn.append(replace(fresh, row=torch.arange(first, first + len(fresh))))
         return continuation.kept_rollouts(drawn[-1], now)
 
     now = draw.step_context(
-        world,
+        run,
         step,
         draw=draw_more,
-        continued=partial(continuation_values, world, step, seen),
+        continued=partial(continuation_values, run, step, seen),
         entropy=partial(entropy_of, learner),
         reference=partial(reference_of, learner),
         collisions=partial(collisions_of, learner),
         likelihood=partial(likelihood_of, learner),
     )
     batch = edits.edits_before_advantage(draw_more(spec.prompts_per_step), now)
-    everything = join(drawn, world.special.pad)
-    with timed(seconds, "update", world.clock):
-        batch, advantage, values = valued(world, batch, now)
+    everything = join(drawn, run.special.pad)
+    with adding_seconds(seconds, "update", run.clock):
+        batch, advantage, values = with_advantages(run, batch, now)
         values |= turn_credit.credit_metrics(batch, advantage)
         values |= records.rank_steps(batch, advantage, now) if spec.judge_credit else {}
         update_baselines(spec.method.advantage, batch, now)
@@ -184,10 +182,10 @@ def stepped(
         batch, advantage, bears = edits.edits_after_advantage(batch, advantage, bearing(spec.method.loss, batch), now)
         values |= update(learner, batch, advantage, step, bears)
         draw.update_lagged(spec.method.decoding, learner.lagged, step)
-        if world.opponents:
-            world.opponents.update(step)
-    with timed(seconds, "sampler", world.clock):
-        world.sampler.learn(step)
+        if run.opponents:
+            run.opponents.update(step)
+    with adding_seconds(seconds, "sampler", run.clock):
+        run.sampler.learn(step)
     of_rows, own = now.by.summed(advantage * batch.mask(), 1) / batch.num_action_tokens().clamp(min=1), batch.row >= 0
     per_row = torch.zeros(len(everything)).index_copy_(0, batch.row[own], of_rows[own])
     recorded = everything
@@ -196,30 +194,30 @@ def stepped(
     logged = {
         **records.measure_step(recorded, per_row, now.by),
         **records.sampled_counts(everything),
-        **records.drawn_shares(everything, world.pool),
+        **records.drawn_shares(everything, run.pool),
         **values,
-        **{f"sampler/{name}": value for name, value in world.sampler.metrics().items()},
+        **{f"sampler/{name}": value for name, value in run.sampler.metrics().items()},
         **curves,
     }
     return recorded, per_row, logged
 
 
-def at_step(world: TrainerState, learner: Learner, step: int) -> tuple[TrainerState, Learner, dict[str, float]]:
+def with_curves_at(run: RunState, learner: Learner, step: int) -> tuple[RunState, Learner, dict[str, float]]:
     """Both with the spec of a step, in which every curve has its value, and what is logged of these. Sampler, memory, critic and
     models are the very objects."""
-    progress = curve.progress_at(step, world.spec.steps)
-    now = curve.at_progress(world.spec, progress)
-    if now is world.spec:
-        return world, learner, {}
-    logged = {f"curve/{place}": one.at(progress) for place, one in curve.curves_in(world.spec)}
-    return replace(world, spec=now), learner._replace(spec=now), logged
+    progress = curve.progress_at(step, run.spec.steps)
+    now = curve.at_progress(run.spec, progress)
+    if now is run.spec:
+        return run, learner, {}
+    logged = {f"curve/{place}": one.at(progress) for place, one in curve.curves_in(run.spec)}
+    return replace(run, spec=now), learner._replace(spec=now), logged
 
 
-def valued(world: TrainerState, batch: Batch, now: StepContext) -> tuple[Batch, torch.Tensor, dict[str, float]]:
+def with_advantages(run: RunState, batch: Batch, now: StepContext) -> tuple[Batch, torch.Tensor, dict[str, float]]:
     """The batch with its steps, and with the values that the critic gave it before it learnt from it; the advantages (N,T), 0
     while the critic learns alone; and what the critic logs."""
     batch = cut_segments(now.method.advantage, batch, now)
-    judge = world.critic
+    judge = run.critic
     if judge is None:
         return batch, advantages(now.method.advantage, batch, now), {}
     batch = replace(batch, values=judge.values(batch))
@@ -231,13 +229,13 @@ def valued(world: TrainerState, batch: Batch, now: StepContext) -> tuple[Batch, 
     else:
         advantage = advantages(chosen, batch, now)
     rewards = chosen.rewards if isinstance(chosen, GaeAdvantage) else "outcome"
-    mask, mode = batch.mask() & batch.finished()[:, None], world.spec.method.loss.loss_agg_mode
+    mask, mode = batch.mask() & batch.finished()[:, None], run.spec.method.loss.loss_agg_mode
     weights = token_weights(mode, mask, int(mask.sum()), 1, now.max_completion_length) if mode and not targets else None
     return batch, advantage * (now.step > judge.spec.warmup_steps), judge.learn(batch, rewards, weights, targets)
 
 
 @contextmanager
-def timed(seconds: dict[str, float], what: str, clock: Callable[[], float]) -> Iterator[None]:
+def adding_seconds(seconds: dict[str, float], what: str, clock: Callable[[], float]) -> Iterator[None]:
     """Add the time that the block takes to `seconds[what]`."""
     started = clock()
     yield
