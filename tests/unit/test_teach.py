@@ -16,7 +16,7 @@ from interplay.core.digest import canonical
 from interplay.core.metrics import read
 from interplay.core.model import UserError
 from interplay.data import sets, tokenizer
-from interplay.kinds.stages import realised
+from interplay.kinds.stages import realised_cost
 from interplay.model import folder
 from interplay.model.spec import TuneOptimizer
 from interplay.rl import proposals, teach
@@ -57,7 +57,7 @@ def test_a_run_leaves_a_student_lines_and_proposals(inputs: dict[str, Path], tmp
     assert [row["step"] for row in kept] == [step for step in (1, 2, 3) for _ in range(5)]
     assert all(row["text"].endswith("|") and row["op"] and row["answer"] for row in kept if not row["flaw"])
     # What its cost was made of: completions and proposals as counted, an update for each token learnt.
-    cost = realised({"kind": "teach", "spec": canonical(spec), "metrics": record}, 1000)
+    cost = realised_cost({"kind": "teach", "spec": canonical(spec), "metrics": record}, 1000)
     assert (cost.tokens, cost.sampled) == (record["tokens"], record["completion_tokens"] + record["proposal_tokens"])
     assert cost.flops == 1000 * (6 * cost.tokens + 2 * cost.sampled)
 

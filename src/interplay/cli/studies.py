@@ -153,7 +153,7 @@ def run_study(
     settings = [word for word in context.args if re.match(r"[\w.]+=", word)]
     limits = [word for word in settings if word.partition("=")[0] in choices.LIMITS]
     keys = [word for word in settings if word not in limits]
-    choices.limits(dict(word.split("=", 1) for word in limits))  # refused here rather than within Snakemake's messages
+    choices.hour_limits(dict(word.split("=", 1) for word in limits))  # refused here rather than within Snakemake's messages
     _check_profile(profile)
     plan = common.plan_of(study, scale, keys)
     single.try_rewards(plan, CONFIGS, RESULTS)

@@ -282,7 +282,9 @@ def opened(setting: Setting, asked: Sequence[Request]) -> list[Thread]:
     return threads
 
 
-def go_on(setting: Setting, asked: Sequence[Request], threads: Sequence[Thread], turn: int, last: int | None = None) -> None:
+def sample_turns(
+    setting: Setting, asked: Sequence[Request], threads: Sequence[Thread], turn: int, last: int | None = None
+) -> None:
     """One more turn, number `turn` of the episode, of each thread. Its noise is keyed by (seed, turn, prompt, sample, position),
     so that no turn repeats another's, regardless of which episodes are still in play."""
     more = [Request(one.context(last), asked[one.request].key, one.sample, 1, (one.kept,)) for one in threads]
@@ -323,7 +325,7 @@ class Line(NamedTuple):
     excluded: bool
 
 
-def whole(thread: Thread) -> Line:
+def whole_row(thread: Thread) -> Line:
     """A thread as one row: its turns and what was read between them."""
     tokens: list[int] = []
     logprobs: list[float] = []
@@ -388,7 +390,7 @@ def parted_rows(thread: Thread, trained: bool = True) -> list[Line]:
     return [line for line in made if not all(line.observed)]
 
 
-def left(lines: Sequence[Line], pad: int, own_prompts: bool, seats: Sequence[int] | None = None) -> Played:
+def played_rows(lines: Sequence[Line], pad: int, own_prompts: bool, seats: Sequence[int] | None = None) -> Played:
     """Rows as arrays."""
     width = max((len(line.tokens) for line in lines), default=0)
 

@@ -27,14 +27,14 @@ def compose_study(
     Raises UserError for files that Hydra cannot compose."""
     from omegaconf import OmegaConf
 
-    files.confined(configs, {"study": study, "scale": scale})
+    files.refuse_outside(configs, {"study": study, "scale": scale})
     OmegaConf.register_new_resolver("oc.env", _no_environment, replace=True)
     try:
         composed = _by_hydra(configs, study, scale) if parts is None else _of_parts(configs, study, scale, parts)
         _turn_knobs(composed, scale, knobs)
         tree = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
     except Exception as error:  # Hydra and OmegaConf raise exceptions of many types for a broken file
-        raise locate.diagnosed(error, configs, study, scale) from None
+        raise locate.diagnose_files(error, configs, study, scale) from None
     return {str(key): value for key, value in tree.items()} if isinstance(tree, dict) else {}
 
 
