@@ -15,7 +15,7 @@ from interplay.data.trajectory import joined_text
 from interplay.kernels import exact
 from interplay.model import heads
 from interplay.rl import continuation, requests, reward_spec, shaping
-from interplay.rl.assembly import RunState
+from interplay.rl.assembly import RunState, judged_completions
 from interplay.rl.batch import Batch, Memory, Span, StepContext, join, offsets, seams_of, take, to_tokens
 from interplay.rl.request_spec import AdaptiveTemperature, Decoding, LaggedNucleus, OwnDecoding
 from interplay.rl.rewards import Graders, Rewards, by_turn, pays_turns, right_by, score_completions
@@ -321,3 +321,45 @@ def sampling(run: RunState, step: int, limit: int | None = None) -> request.Samp
         pad=run.special.pad,
     )
     return decode_sampling(spec.method.decoding, usual, run.memory)
+
+
+# What a state is worth by sampling on from it (VinePPO, arXiv:2410.01679; SPO, arXiv:2505.23564).
+
+
+def continuation_values(
+    run: RunState, step: int, seen: Counter[int], batch: Batch, places: Sequence[tuple[int, int]], n: int
+) -> torch.Tensor:
+    """(M,) float64: mean reward of `n` completions of each place (row, tokens of it that are kept); equal states are sampled
+    once. n = 0: of the greedy one. `seen` counts this step's samples by noise key. The whole is cut at the run's limit, as a
+    completion is."""
+    state = [(tuple(batch.prompts[row]), tuple(batch.tokens[row, :kept].tolist())) for row, kept in places]
+    first = {one: number for number, one in reversed(list(enumerate(state)))}
+    distinct = sorted(first.values())
+    values = dict(zip(distinct, _mean_rewards(run, step, seen, batch, [places[i] for i in distinct], n), strict=True))
+    return torch.tensor([values[first[one]] for one in state], dtype=torch.float64)
+
+
+def _mean_rewards(
+    run: RunState, step: int, seen: Counter[int], batch: Batch, places: list[tuple[int, int]], n: int
+) -> list[float]:
+    """The mean rewards of different states."""
+    spec, pool = run.spec, run.pool
+    stems = [batch.tokens[row, :kept].tolist() for row, kept in places]
+    asked = []
+    for (row, _), stem in zip(places, stems, strict=True):
+        noise = random.stream_key("continued", sets.noise_key(pool.rows[int(batch.ids[row])]), *stem)
+        asked.append(request.Request(batch.prompts[row] + stem, noise, seen[noise], max(n, 1)))
+        seen[noise] += n
+    drawn = sampling(run, step)
+    found = run.engine.generate(asked, drawn if n else drawn._replace(temperature=0.0, heat=None))
+    made_by = found.request.tolist()
+    lengths = zip(found.lengths.tolist(), made_by, strict=True)
+    ends = [min(length, spec.max_completion_length - len(stems[i])) for length, i in lengths]
+    tokens = [stems[i] + row[:end] for i, row, end in zip(made_by, found.tokens.tolist(), ends, strict=True)]
+    rows = [pool.rows[int(batch.ids[places[i][0]])] for i in made_by]
+    cut = [row[-1:] != [run.special.eos] for row in tokens]
+    rewards, _ = judged_completions(spec, rows, run.tokenizer.decode_batch(tokens), run.graders, cut)
+    sums = [0.0] * len(places)
+    for i, reward in zip(made_by, rewards, strict=True):
+        sums[i] += reward
+    return [total / max(n, 1) for total in sums]

@@ -1,4 +1,13 @@
-"""The RL loop: sampler, requests, episode, reward, edits, advantage, policy loss, step by step."""
+"""The RL loop. A step is
+
+    sampler -> allocation, prompting, continuation -> episode -> reward -> shaping -> edits -> advantage -> edits -> loss
+
+(`unrecorded_step`); `rl/draw.py` holds it up to the shaped rewards, `rl/update.py` the loss and the optimizer. For GRPO
+(arXiv:2402.03300) that is: prompts in a random order, G completions of each, their rewards normalised over the group
+(`rl/group_advantages.py`), and the clipped policy loss (`rl/losses.py`).
+
+All randomness is keyed: prompts by (seed, set, epoch), sampling noise by (seed, step, prompt, sample, position). So a step is a
+function of the weights, the optimizer state and the sampler state before it, which are what a resume restores."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -10,76 +19,21 @@ from typing import Any
 
 import torch
 
-from interplay.core import curve, execution, random
+from interplay.core import curve, execution
 from interplay.core.metrics import Metrics, Progress, read, telemetry
-from interplay.data import sets
 from interplay.model import decoder, device, folder
 from interplay.optim import distributed, optimizer
 from interplay.rl import continuation, draw, edits, records, turn_credit
 from interplay.rl.advantage_spec import GaeAdvantage, TurnsAdvantage
 from interplay.rl.advantages import advantages, cut_segments, update_baselines
-from interplay.rl.assembly import RunState, assemble_run, judged_completions, restore_run, save_run
+from interplay.rl.assembly import RunState, assemble_run, restore_run, save_run
 from interplay.rl.batch import Batch, StepContext, join, take
 from interplay.rl.spec import RLSpec
 from interplay.rl.update import Learner, bearing, collisions_of, entropy_of, likelihood_of, reference_of, token_weights, update
 from interplay.rollout.engine import Coroutine, Outcome, closing, run_replicas
-from interplay.rollout.request import Request
-
-# What a state is worth by sampling on from it (VinePPO, arXiv:2410.01679; SPO, arXiv:2505.23564).
-
-
-def continuation_values(
-    run: RunState, step: int, seen: Counter[int], batch: Batch, places: Sequence[tuple[int, int]], n: int
-) -> torch.Tensor:
-    """(M,) float64: mean reward of `n` completions of each place (row, tokens of it that are kept); equal states are sampled
-    once. n = 0: of the greedy one. `seen` counts this step's samples by noise key. The whole is cut at the run's limit, as a
-    completion is."""
-    state = [(tuple(batch.prompts[row]), tuple(batch.tokens[row, :kept].tolist())) for row, kept in places]
-    first = {one: number for number, one in reversed(list(enumerate(state)))}
-    distinct = sorted(first.values())
-    values = dict(zip(distinct, _worth(run, step, seen, batch, [places[i] for i in distinct], n), strict=True))
-    return torch.tensor([values[first[one]] for one in state], dtype=torch.float64)
-
-
-def _worth(run: RunState, step: int, seen: Counter[int], batch: Batch, places: list[tuple[int, int]], n: int) -> list[float]:
-    """The mean rewards of different states."""
-    spec, pool = run.spec, run.pool
-    stems = [batch.tokens[row, :kept].tolist() for row, kept in places]
-    requests = []
-    for (row, _), stem in zip(places, stems, strict=True):
-        noise = random.stream_key("continued", sets.noise_key(pool.rows[int(batch.ids[row])]), *stem)
-        requests.append(Request(batch.prompts[row] + stem, noise, seen[noise], max(n, 1)))
-        seen[noise] += n
-    drawn = draw.sampling(run, step)
-    found = run.engine.generate(requests, drawn if n else drawn._replace(temperature=0.0, heat=None))
-    made_by = found.request.tolist()
-    lengths = zip(found.lengths.tolist(), made_by, strict=True)
-    ends = [min(length, spec.max_completion_length - len(stems[i])) for length, i in lengths]
-    tokens = [stems[i] + row[:end] for i, row, end in zip(made_by, found.tokens.tolist(), ends, strict=True)]
-    rows = [pool.rows[int(batch.ids[places[i][0]])] for i in made_by]
-    cut = [row[-1:] != [run.special.eos] for row in tokens]
-    rewards, _ = judged_completions(spec, rows, run.tokenizer.decode_batch(tokens), run.graders, cut)
-    sums = [0.0] * len(places)
-    for i, reward in zip(made_by, rewards, strict=True):
-        sums[i] += reward
-    return [total / max(n, 1) for total in sums]
-
-
-# The RL loop: sampler -> allocation, prompting, continuation -> episode -> reward -> edits -> advantage -> loss, once per step.
-#
-# All randomness is keyed: prompts by (seed, set, epoch), sampling noise by (seed, step, prompt, sample, position). So a step is
-# a function of the weights, the optimiser state and the sampler state before it, which are what a resume restores.
-
 
 LONG = 10.0
 """Seconds of updates from which on it is worth measuring what the machine could have done."""
-
-
-def rl_replicas(replicas: Sequence[execution.Replica], how: execution.Run) -> Iterator[tuple[int, Outcome]]:
-    """Train the replicas step by step: all draw together, then each updates by itself, which takes few launches where decoding
-    takes many. Gives (number, outcome) of each when it ends: its files are written by then. Raises StoppedError after a signal,
-    once all have saved."""
-    return run_replicas(train_policy, replicas, how)
 
 
 def train_policy(
@@ -101,6 +55,13 @@ def train_policy(
         save_run(run, learner, out / "state", spec.steps)
         records.keep(out)
     return records.summarise_run(read(out)) if execution.is_first_rank() else {}
+
+
+def rl_replicas(replicas: Sequence[execution.Replica], how: execution.Run) -> Iterator[tuple[int, Outcome]]:
+    """Train the replicas step by step: all draw together, then each updates by itself, which takes few launches where decoding
+    takes many. Gives (number, outcome) of each when it ends: its files are written by then. Raises StoppedError after a signal,
+    once all have saved."""
+    return run_replicas(train_policy, replicas, how)
 
 
 def train_steps(run: RunState, learner: Learner, out: Path, how: execution.Run, done: int) -> None:
@@ -165,7 +126,7 @@ def unrecorded_step(
         run,
         step,
         draw=draw_more,
-        continued=partial(continuation_values, run, step, seen),
+        continued=partial(draw.continuation_values, run, step, seen),
         entropy=partial(entropy_of, learner),
         reference=partial(reference_of, learner),
         collisions=partial(collisions_of, learner),
@@ -186,20 +147,27 @@ def unrecorded_step(
             run.opponents.update(step)
     with adding_seconds(seconds, "sampler", run.clock):
         run.sampler.learn(step)
+    recorded, per_row, measured = measured_step(run, everything, batch, advantage, now)
+    return recorded, per_row, measured | values | curves
+
+
+def measured_step(
+    run: RunState, everything: Batch, batch: Batch, advantage: torch.Tensor, now: StepContext
+) -> tuple[Batch, torch.Tensor, dict[str, float]]:
+    """Of all rows that a step drew: those whose rewards are known, the mean advantage of each (N,), and metrics; `batch`: the
+    rows that it learnt from, with their advantages (M,T)."""
     of_rows, own = now.by.summed(advantage * batch.mask(), 1) / batch.num_action_tokens().clamp(min=1), batch.row >= 0
     per_row = torch.zeros(len(everything)).index_copy_(0, batch.row[own], of_rows[own])
     recorded = everything
     if everything.unfinished is not None and (known := everything.finished()).any():
         recorded, per_row = take(everything, known.nonzero()[:, 0]), per_row[known]
-    logged = {
+    measured = {
         **records.measure_step(recorded, per_row, now.by),
         **records.sampled_counts(everything),
         **records.drawn_shares(everything, run.pool),
-        **values,
         **{f"sampler/{name}": value for name, value in run.sampler.metrics().items()},
-        **curves,
     }
-    return recorded, per_row, logged
+    return recorded, per_row, measured
 
 
 def with_curves_at(run: RunState, learner: Learner, step: int) -> tuple[RunState, Learner, dict[str, float]]:
