@@ -11,7 +11,7 @@ from interplay.core.digest import canonical
 from interplay.core.model import KeyPlace, Model, nearest_name, plural
 from interplay.data.spec import ProblemsSpec
 from interplay.evaluate.spec import EvaluateSpec
-from interplay.kinds.stages import costs, paper_tokens, reached
+from interplay.kinds.stages import paper_tokens, planned_costs, share_reached
 from interplay.kinds.table import KL, is_logged, logged_names
 from interplay.report import metric_spec, spec as report_spec
 from interplay.report.figure_spec import SPENT, ArmShown, Figure, Placed, readable
@@ -64,7 +64,7 @@ def with_combinations(study: Study, made: Mapping[str, Combination], place: KeyP
     return study.model_copy(update=changed)
 
 
-def looks(study: Study, made: Mapping[str, Combination], value: Value, place: KeyPlace) -> dict[str, ArmShown]:
+def arm_looks(study: Study, made: Mapping[str, Combination], value: Value, place: KeyPlace) -> dict[str, ArmShown]:
     """Label and colour of each combination of the arms that have one. Raises UserError for a label that two have."""
     found: dict[str, ArmShown] = {}
     for group, arm in study.arms.items():
@@ -115,7 +115,7 @@ def _shade(color: str, share: float) -> str:
     return "#" + "".join(f"{round(255 - (255 - part) * (0.4 + 0.6 * share)):02x}" for part in parts)
 
 
-def places(study: Study, made: Mapping[str, Combination], value: Value, place: KeyPlace) -> dict[str, list[Placed]]:
+def figure_places(study: Study, made: Mapping[str, Combination], value: Value, place: KeyPlace) -> dict[str, list[Placed]]:
     """Figure against axes, or against what training took -> its arms. Raises UserError where no arm has the axis, all have one
     value of it, or two are in one place."""
     found = {}
@@ -361,11 +361,11 @@ def check_budgets(matches: list[report_spec.Match], rows: Rows, stages: Stages, 
 def _charge(match: report_spec.Match, part: report_spec.ReportStage, stages: Stages, place: KeyPlace) -> int:
     stage = stages[part.digest]
     spec = canonical(stage.spec)
-    share = reached(stage.kind, spec, part.step)
+    share = share_reached(stage.kind, spec, part.step)
     tokens = round(share * paper_tokens(stage.kind, spec))
     if match.budget == "tokens":
         return tokens
-    cost = costs({dep: stages[dep].identity() for dep in _ancestors(stages, part.digest)})[part.digest]
+    cost = planned_costs({dep: stages[dep].identity() for dep in _ancestors(stages, part.digest)})[part.digest]
     if match.budget == "rollouts":
         return round(share * cost.rollouts)
     if cost.parameters is None:
