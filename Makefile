@@ -112,11 +112,12 @@ $(VLLM_VENV)/ready: pyproject.toml constraints.txt
 	test $(VLLM) = vllm || $(VLLM_VENV)/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	touch $@
 
-# Two at a time: plans are checked by one core while the other installs what tests need, and both take one for a minute or more.
-lint: setup
+# Two at a time: plans and types take one core for a minute or more each. Plans need the tools of tests: studies with TRL or a sandbox
+# are refused where these are not installed.
+lint: setup-dev
 	@$(MAKE) --no-print-directory --jobs 2 lint-plans lint-types lint-files
 
-lint-plans: setup
+lint-plans: setup-dev
 	@$(ACTIVATE) interplay plan --all --check
 
 lint-types: setup-dev
