@@ -29,19 +29,23 @@ unexport PYTHONDONTWRITEBYTECODE
 # Kernels are compiled at first use: where the machine has no C compiler, the environment gets one.
 COMPILER := $(shell for c in $${CC:-cc} gcc clang; do command -v $$c && break; done)
 
-# torch goes first and pinned, so that the build that the machine's package index offers for it is taken as it is.
+# torch goes first and pinned, so that the build that the machine's package index offers for it is taken as it is. Where a goal needs
+# the tools of tests, one call installs them with the rest: to resolve all packages takes the better part of a minute.
+EXTRAS := $(if $(filter-out setup demo demo-full locks site,$(or $(MAKECMDGOALS),setup)),[dev])
+
 $(VENV)/ready: pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "Interplay needs Python 3.11 or newer on the PATH, or named as PYTHON=..." >&2; exit 2; }
 	$(MAKE_VENV)
 	$(INSTALL) torch==2.13.0
-	$(INSTALL) -e .
+	$(INSTALL) -e ".$(EXTRAS)"
 	$(if $(COMPILER),,$(INSTALL) ziglang)
 	grep -q SNAKEMAKE_PROFILE $(VENV)/bin/activate || echo 'export SNAKEMAKE_PROFILE=local' >> $(VENV)/bin/activate
 	$(VENV)/bin/python -m tools.reference schema # for editors, which read it from configs/schema
 	touch $@
+	$(if $(EXTRAS),sleep 1; touch $(VENV)/ready-dev)
 
 $(VENV)/ready-dev: $(VENV)/ready
-	$(INSTALL) -e ".[dev]"
+	test $@ -nt $< || $(INSTALL) -e ".[dev]"
 	touch $@
 
 demo: setup
