@@ -253,7 +253,7 @@ def _shown_in_table(
 ) -> Iterator[Shown]:
     """Its gain, then its cells; of a contrast also the arms of its lineup, which may be others than the table's, and the band by
     which contenders are tuned."""
-    against = [arm for arm in (table.against, table.gain and table.gain.against) if arm is not None]
+    against = [arm for arm in (table.against, table.gain.against if table.gain else None) if arm is not None]
     compared = [*(item.arm for one in lineup.contenders for item in one.tries), *lineup.twins] if lineup else []
     arms = list(dict.fromkeys([*(table.arms or every), *against, *compared]))
     if table.gain is not None:
