@@ -106,8 +106,9 @@ def test_each_committed_plan_has_a_lock_and_no_other_has() -> None:
     assert locks == {f"{study}.{scale}" for study, scale in committed()}
 
 
+@pytest.mark.slow  # `interplay plan --all --check`, part of `make test`, plans every study at every scale and fails on a stale lock
 def test_committed_locks_are_what_the_configs_say(study: str) -> None:
-    assert [scale for scale in beside(study, at(study)) if not planned(study, scale).locked(CONFIGS)] == []
+    assert [scale for scale in at(study) if not planned(study, scale).locked(CONFIGS)] == []
 
 
 def check_order_of_keys(study: str, scale: str) -> None:
