@@ -92,33 +92,32 @@ def episode_rewards(
     each row. Raises ValueError where episodes have one turn."""
     if played.turns is None:
         raise ValueError("an episode of one turn is paid as a whole")
-    each = [(i, turn) for i, of_row in enumerate(played.turns) for turn in of_row if turn.verdict is not None]
-    given = [[turn.paid or 0.0 for turn in of_row] for of_row in played.turns]
-    totals = [math.fsum(given[i]) if turn.number == len(given[i]) - 1 else given[i][turn.number] for i, turn in each]
-    about = (
-        [rows[i] for i, _ in each],
-        [t.judged for _, t in each],
-        [t.verdict for _, t in each if t.verdict],
-        graders,
-        None,
-        totals,
-    )
-    paid = score_completions(spec, *about)
-    terms = [score_completions(one, *about) for one in reward_spec.terms_of(spec)] if pays_turns(spec) else []
-    found = {(i, turn.number): place for place, (i, turn) in enumerate(each)}
-    last = [found.get((i, turns[-1].number)) if turns else None for i, turns in enumerate(played.turns)]
+    answers = [(i, turn) for i, turns in enumerate(played.turns) for turn in turns if turn.verdict is not None]
+    given = [[turn.paid or 0.0 for turn in turns] for turns in played.turns]
+    totals = [math.fsum(given[i]) if turn.number == len(given[i]) - 1 else given[i][turn.number] for i, turn in answers]
+
+    def score(one: reward_spec.Reward) -> Rewards:
+        texts, verdicts = [turn.judged for _, turn in answers], [turn.verdict for _, turn in answers if turn.verdict]
+        return score_completions(one, [rows[i] for i, _ in answers], texts, verdicts, graders, None, totals)
+
+    paid = score(spec)
+    terms = [score(one) for one in reward_spec.terms_of(spec)] if pays_turns(spec) else []
+    place = {(i, turn.number): at for at, (i, turn) in enumerate(answers)}
+    last = [place.get((i, turns[-1].number)) if turns else None for i, turns in enumerate(played.turns)]
     spans = []
-    for i, of_row in enumerate(played.turns):
-        values = [paid.sequence[found[i, t.number]] if (i, t.number) in found else 0.0 for t in of_row]
-        values = by_turn(spec, terms, place, given[i]) if terms and (place := last[i]) is not None else values
-        spans.append([Span(t.start, t.end, t.number, value) for t, value in zip(of_row, values, strict=True)])
+    for i, turns in enumerate(played.turns):
+        if terms and (at := last[i]) is not None:
+            values = by_turn(spec, terms, at, given[i])
+        else:
+            values = [paid.sequence[place[i, t.number]] if (i, t.number) in place else 0.0 for t in turns]
+        spans.append([Span(t.start, t.end, t.number, value) for t, value in zip(turns, values, strict=True)])
+
+    def of_last(values: Sequence[float]) -> list[float]:
+        return [0.0 if at is None else values[at] for at in last]
+
     return EpisodeRewards(
         verdicts=[turns[-1].verdict or transcripts.UNANSWERED if turns else transcripts.UNANSWERED for turns in played.turns],
-        rewards=Rewards(
-            [0.0 if place is None else paid.sequence[place] for place in last],
-            {name: [0.0 if place is None else values[place] for place in last] for name, values in paid.parts.items()},
-            spans,
-        ),
+        rewards=Rewards(of_last(paid.sequence), {name: of_last(values) for name, values in paid.parts.items()}, spans),
         turns=[[turn.verdict for turn in turns] for turns in played.turns],
     )
 
@@ -195,13 +194,28 @@ def draw_batch(run: RunState, ids: list[int], now: StepContext, seen: Counter[in
 
 def sample_rollouts(run: RunState, ids: list[int], asks: requests.Requests, now: StepContext, seen: Counter[int]) -> Rollouts:
     """The completions that are asked for, each judged against the gold of its prompt."""
-    spec, pool = run.spec, run.pool
-    keys = [sets.noise_key(pool.rows[ids[ask.slot]]) for ask in asks]
-    asked = episode_requests(contexts(run, [ask.sampling for ask in asks]), keys, [ask.n for ask in asks], seen)
-    rows = [pool.rows[ids[ask.slot]] for ask in asks]
-    played = play_episodes(spec.method.episode, setting(run, rows, now.step, asks[0].limit), asked)
-    rollouts = played.rollouts
-    prompts = contexts(run, [ask.training for ask in asks])
+    rows = [run.pool.rows[ids[ask.slot]] for ask in asks]
+    prompts = contexts(run, [ask.sampling for ask in asks])
+    asked = episode_requests(prompts, [sets.noise_key(row) for row in rows], [ask.n for ask in asks], seen)
+    played = play_episodes(run.spec.method.episode, setting(run, rows, now.step, asks[0].limit), asked)
+    batch = judged_batch(run, played, ids, asks)
+    of_row = [asks[number] for number in played.rollouts.request.tolist()]
+    slots = torch.tensor([ask.slot for ask in of_row])
+    plain = torch.tensor([ask.own or (ask.group is None and not ask.given) for ask in of_row], dtype=torch.bool)
+    plain &= batch.finished() & batch.baseline_mask()
+    if batch.off_policy is not None:
+        plain &= ~batch.off_policy
+    if played.learnt is None:
+        return Rollouts(batch, slots, plain)
+    rows_kept = played.learnt.nonzero()[:, 0]
+    learnt = take(batch, rows_kept)
+    return Rollouts(replace(learnt, row=torch.arange(len(learnt))), slots[rows_kept], plain[rows_kept])
+
+
+def judged_batch(run: RunState, played: Played, ids: list[int], asks: requests.Requests) -> Batch:
+    """Episodes as a batch, a row for each, with verdicts and rewards; groups are those of the requests, in each those of a tree
+    of episodes or of a seat."""
+    rollouts, trees, seats = played.rollouts, played.trees, played.seats
     made_by, longest = rollouts.request.tolist(), int(rollouts.lengths.max())
     of_row = [asks[number] for number in made_by]
     row_ids = [ids[ask.slot] for ask in of_row]
@@ -209,16 +223,17 @@ def sample_rollouts(run: RunState, ids: list[int], asks: requests.Requests, now:
     completions = run.tokenizer.decode_batch(written)
     whole = [ask.given + completion for ask, completion in zip(of_row, completions, strict=True)]
     found = score_rollouts(run, played, row_ids, written, completions, whole)
+    prompts = contexts(run, [ask.training for ask in asks])
     foreign = torch.tensor([ask.sampling != ask.training for ask in of_row], dtype=torch.bool)
     going_on = torch.tensor([ask.goes_on for ask in of_row], dtype=torch.bool) & rollouts.truncated
     shown = torch.tensor([math.nan if ask.shown is None else ask.shown for ask in of_row], dtype=torch.float64)
     groups = torch.tensor([ask.slot if ask.group is None else ask.group for ask in of_row])
-    if played.trees is not None:
-        groups = groups * (int(played.trees.max()) + 1) + played.trees
-    batch = Batch(
+    groups = groups if trees is None else groups * (int(trees.max()) + 1) + trees
+    groups = groups if seats is None else groups * (len(played.seat_names) or 2) + seats
+    return Batch(
         row=torch.arange(len(of_row)),
         ids=torch.tensor(row_ids),
-        groups=groups if played.seats is None else (len(played.seat_names) or 2) * groups + played.seats,
+        groups=groups,
         prompts=played.prompts or [prompts[number] for number in made_by],
         tokens=rollouts.tokens[:, :longest],
         lengths=rollouts.lengths,
@@ -226,7 +241,7 @@ def sample_rollouts(run: RunState, ids: list[int], asks: requests.Requests, now:
         truncated=rollouts.truncated,
         completions=whole if played.segments is None else [joined_text(one) for one in played.segments],
         verdicts=found.verdicts,
-        right=right_by(spec.reward, found.verdicts),
+        right=right_by(run.spec.reward, found.verdicts),
         rewards=torch.tensor(found.rewards.sequence, dtype=torch.float64),
         parts={name: torch.tensor(values, dtype=torch.float64) for name, values in found.rewards.parts.items()},
         spans=found.rewards.spans,
@@ -236,17 +251,9 @@ def sample_rollouts(run: RunState, ids: list[int], asks: requests.Requests, now:
         observed=None if played.observed is None else played.observed[:, :longest],
         turns=found.turns if played.turns is not None else None,
         shown=None if shown.isnan().all() else shown,
-        seats=played.seats,
+        seats=seats,
         segments=played.segments,
     )
-    bare = torch.tensor([ask.own or (ask.group is None and not ask.given) for ask in of_row], dtype=torch.bool)
-    bare &= ~foreign & ~going_on & batch.baseline_mask()
-    slots = torch.tensor([ask.slot for ask in of_row])
-    if played.learnt is None:
-        return Rollouts(batch, slots, bare)
-    rows_kept = played.learnt.nonzero()[:, 0]
-    learnt = take(batch, rows_kept)
-    return Rollouts(replace(learnt, row=torch.arange(len(learnt))), slots[rows_kept], bare[rows_kept])
 
 
 def setting(run: RunState, rows: list[verdict.Row], step: int, limit: int | None = None) -> Setting:

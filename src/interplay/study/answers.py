@@ -231,18 +231,7 @@ def tables_with_k(
 def _shown(context: ArmContext, every: list[str], lineups: Mapping[str, report_spec.Lineup]) -> Iterator[Shown]:
     study, place = context.study, context.place
     for name, table in study.tables.items():
-        against = [arm for arm in (table.against, table.gain.against if table.gain else None) if arm is not None]
-        lineup = lineups.get(name)  # its arms may be others than those of the table
-        compared = [*(item.arm for one in lineup.contenders for item in one.tries), *lineup.twins] if lineup else []
-        arms = list(dict.fromkeys([*(table.arms or every), *against, *compared]))
-        if table.gain is not None:
-            k = max(LEAST, table.gain.k or LEAST)
-            gain = place.key("tables", name, "gain")
-            yield from (Shown(gain, f"strict_pass@{k}", column, arms) for column in table.columns)
-        tuned = [table.contrast.tune.band] if table.contrast and table.contrast.tune else []
-        columns = [*table.columns, *tuned]
-        cells = place.key("tables", name, "cells")
-        yield from (Shown(cells, cell, column, arms) for cell in table.cells for column in columns)
+        yield from _shown_in_table(table, place.key("tables", name), every, lineups.get(name))
     for name, figure in study.figures.items():
         if figure.x not in ("k", "step"):
             columns = figure.bands if figure.bands is not None else [figure.band or "op"]
@@ -257,6 +246,21 @@ def _shown(context: ArmContext, every: list[str], lineups: Mapping[str, report_s
     for keys, premise, test in study.premises():
         if (of := premise.of) is not None and premise.recorded is None:
             yield Shown(place.key(*keys), of.value or test.metric, of.band or test.band, list(premise.arms.values()))
+
+
+def _shown_in_table(
+    table: report_spec.Table, place: KeyPlace, every: list[str], lineup: report_spec.Lineup | None
+) -> Iterator[Shown]:
+    """Its gain, then its cells; of a contrast also the arms of its lineup, which may be others than the table's, and the band by
+    which contenders are tuned."""
+    against = [arm for arm in (table.against, table.gain.against if table.gain else None) if arm is not None]
+    compared = [*(item.arm for one in lineup.contenders for item in one.tries), *lineup.twins] if lineup else []
+    arms = list(dict.fromkeys([*(table.arms or every), *against, *compared]))
+    if table.gain is not None:
+        metric = f"strict_pass@{max(LEAST, table.gain.k or LEAST)}"
+        yield from (Shown(place.key("gain"), metric, column, arms) for column in table.columns)
+    tuned = [table.contrast.tune.band] if table.contrast and table.contrast.tune else []
+    yield from (Shown(place.key("cells"), cell, column, arms) for cell in table.cells for column in [*table.columns, *tuned])
 
 
 def _holds(column: str, named: list[str], bands: Mapping[str, list[int]]) -> bool:

@@ -66,7 +66,7 @@ class Rows(NamedTuple):
 
     def wrong_solution(self, row: Row) -> str:
         """A wrong answer as a completion. An episode without an answer is right by its turns, so it is another row's episode: a
-        bare text would be part of the turn beside it, which an environment may ignore."""
+        bare text would be part of the turn next to it, which an environment may ignore."""
         others = [other.solution for other in self.rows if other.solution != row.solution]
         return self.framed(self.wrong(row)) if row.answer or not others else others[row.index % len(others)]
 

@@ -161,7 +161,8 @@ def palette_color(place: int) -> str:
     round_of, number = divmod(place, len(PALETTE))
     kept = 0.62 ** -(-round_of // 2)
     ground = 0 if round_of % 2 else 1
-    return to_hex([ground + kept * (part - ground) for part in to_rgb(PALETTE[number])])
+    red, green, blue = (ground + kept * (part - ground) for part in to_rgb(PALETTE[number]))
+    return to_hex((red, green, blue))
 
 
 def arm_colors(results: frame.Results) -> dict[str, str]:
