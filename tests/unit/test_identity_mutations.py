@@ -149,3 +149,11 @@ def test_a_stage_written_down_gives_its_digest_again_with_or_without_the_later_f
         written = {"kind": kind, "versions": versions(spec), "spec": canonical(spec), "deps": deps}
         assert digest_of_content(written) == digest(kind, spec, deps)
         assert digest_of_content({**written, "spec": hashed(spec)}) == digest(kind, spec, deps)
+
+
+def test_an_audit_that_lets_a_stage_run_moves_no_digest_neither_planned_nor_of_its_record() -> None:
+    (spec, *_), deps = parsed("rl"), DEPS["rl"]
+    gated = {**deps, "audit.0": "0123456789ab", "accepted.1": "ba9876543210"}
+    written = {"kind": "rl", "versions": versions(spec), "spec": canonical(spec), "deps": gated}
+    assert digest_of_content(written) == digest("rl", spec, gated) == digest("rl", spec, deps)
+    assert digest("rl", spec, {**deps, "init": "0123456789ab"}) != digest("rl", spec, deps)

@@ -2,6 +2,7 @@ import base64
 import hashlib
 import json
 import re
+import shutil
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from interplay.report.draw import figures, style
 from interplay.report.figure_spec import Figure
 from interplay.report.spec import ReportSpec, Table
 from interplay.report.stats import frame, provenance
-from interplay.report.write import page, tables
+from interplay.report.write import answers, page, tables
 
 METRICS = {"completions": 96, "completion_tokens": 960, "prompt_tokens": 400}
 QUESTION = "Is 1 < 2 & <script>alert(1)</script>?"
@@ -100,6 +101,23 @@ def test_the_same_records_give_the_same_bytes_at_another_path(report: tuple[Path
     metrics = page.write_report(spec, backwards, tmp_path / "elsewhere", Run())
     assert metrics == report[1]
     assert checksums(tmp_path / "elsewhere") == checksums(report[0])
+
+
+def test_a_report_of_audited_problems_is_made_again_from_its_inputs_without_a_difference(tmp_path: Path) -> None:
+    spec, inputs = write(tmp_path)
+    study.write_record(tmp_path / "audited", "m0", "rl", study.RL, METRICS, {"accepted.0": "a"})
+    study.write_steps(tmp_path / "audited/rl/m0", reward=[0.1, 0.2, 0.5])
+    inputs["m0"] = tmp_path / "audited/rl/m0"
+    audit = study.write_record(tmp_path, "a", "audit", {}, {"failed": ["echo"]})
+    inputs["audit.a"] = audit
+    metrics = page.write_report(spec, inputs, tmp_path / "made", Run())
+    out = study.write_record(tmp_path, "out", "report", {}, metrics)
+    shutil.copytree(tmp_path / "made", out, dirs_exist_ok=True)
+    assert "The audit of the problems that RL draws from failed (echo)" in (out / "tables/main.md").read_text()
+    stated = spec.model_dump(mode="json")
+    assert answers.differing_answers(stated, inputs, out, tmp_path / "again") == []
+    (audit / "record.json").write_text((audit / "record.json").read_text().replace("echo", "empty"))
+    assert any("empty" in line for line in answers.differing_answers(stated, inputs, out, tmp_path / "changed"))
 
 
 class Page(HTMLParser):

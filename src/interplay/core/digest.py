@@ -80,12 +80,19 @@ def digest(kind: str, spec: Model, deps: dict[str, str], known: "Known | None" =
     """Identity of a stage. `deps` maps each role to the digest of the stage that fills it; those of GATES do not count. `known`
     remembers parts of specs for later stages that hold the same objects."""
     text, found = _hashed_text(spec, {} if known is None else known)
-    deps = {role: one for role, one in deps.items() if not role.startswith(GATES)}
-    return hashlib.sha256(f"[{_dumps(kind)},{_dumps(found)},{text},{_dumps(canonical(deps))}]".encode()).hexdigest()[:12]
+    counted = _dumps(canonical(hashed_deps(deps)))
+    return hashlib.sha256(f"[{_dumps(kind)},{_dumps(found)},{text},{counted}]".encode()).hexdigest()[:12]
 
 
 GATES = ("audit.", "accepted.")
 """Beginnings of roles that decide whether a stage may run, and nothing of what it makes."""
+
+
+def hashed_deps(deps: Mapping[str, str]) -> dict[str, str]:
+    """The dependencies that a digest counts: all but those of GATES."""
+    return {role: one for role, one in deps.items() if not role.startswith(GATES)}
+
+
 Known = dict[int, tuple[Model, str, dict[str, int]]]
 """By the id of a model: the model itself, which must not change or go, the canonical JSON of what of it is hashed, and the
 versions in it by path."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
 from interplay.core import artifact, execution
-from interplay.core.digest import canonical, canonical_json, first_name
+from interplay.core.digest import canonical, canonical_json, first_name, hashed_deps
 from interplay.core.model import KeyPlace, Model, Since, UserError, models_in, parse_model
 from interplay.core.references import corpus_inputs
 from interplay.kinds.formulas import Cost, Sampling
@@ -22,7 +22,7 @@ from interplay.model.spec import Load, Memory, ModelSize, config_size
 def digest_of_content(stage: Mapping[str, Any]) -> str:
     """The digest that the stage's own kind, versions, spec and dependencies give: what it was filed under, unless it was
     altered."""
-    content = [stage["kind"], stage["versions"], hashed_json(stage, first_name), stage["deps"]]
+    content = [stage["kind"], stage["versions"], hashed_json(stage, first_name), hashed_deps(stage["deps"])]
     return hashlib.sha256(canonical_json(content).encode()).hexdigest()[:12]
 
 

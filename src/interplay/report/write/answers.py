@@ -98,6 +98,11 @@ def report_inputs(plan: Plan, results: Path) -> dict[str, Path]:
     return {stage.digest: artifact.folder(results, stage.kind, stage.digest) for stage in stages}
 
 
+def inputs_by_digest(inputs: dict[str, Path]) -> dict[str, Path]:
+    """Digest -> artifact, of the roles that a report is given: each is a digest, of audits `audit.` and one."""
+    return {role.rpartition(".")[2]: folder for role, folder in inputs.items()}
+
+
 def write_answers(made: Answer, out: Path) -> None:
     """`claims.json`, `tables/`, `figures/` (with the notes of a figure as text) and, where there are any, `budgets.json` and
     `registration.json`: determined by the spec and the results alone."""
@@ -129,7 +134,7 @@ def differing_answers(spec: dict[str, Any], inputs: dict[str, Path], out: Path, 
     """Verdicts, tables and budgets of a finished report that are not those of its inputs' scores, a line for each file and one
     for the record. They are made again in an empty folder; figures are not drawn again."""
     known = ReportSpec.model_validate({**spec, "figures": {}})
-    made, record, found = answer_study(frame.read_results(known, inputs)), artifact.record(out), list[str]()
+    made, record, found = answer_study(frame.read_results(known, inputs_by_digest(inputs))), artifact.record(out), list[str]()
     write_answers(made, scratch)
     artifact.write_json(scratch / ".metrics", record_metrics(made))
     changed = stages.leaf_differences(record["metrics"], artifact.read_json(scratch / ".metrics"))

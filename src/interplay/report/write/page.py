@@ -47,7 +47,7 @@ def write_report(spec: ReportSpec, inputs: dict[str, Path], out: Path, how: exec
     """Write the report of a study. `inputs` maps the digest of every stage it may read to that stage's artifact.
 
     Returns the verdicts and every table's numbers."""
-    inputs = {role.rpartition(".")[2]: folder for role, folder in inputs.items()}  # of an audit, role audit.DIGEST
+    inputs = answers.inputs_by_digest(inputs)
     made = answers.answer_study(frame.read_results(spec, inputs))
     answers.write_answers(made, out)
     write_page(made, provenance.of_inputs(spec, inputs), out)
