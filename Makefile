@@ -5,7 +5,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 VENV := .venv
 ACTIVATE := . $(VENV)/bin/activate &&
 
-.PHONY: setup setup-dev demo demo-full test test-slow test-properties test-mutations test-slurm test-postgres test-remotes test-gpu test-vllm lint lint-types lint-files locks docs site bench bench-check clean
+.PHONY: setup setup-dev demo demo-full test test-slow test-properties test-mutations test-slurm test-postgres test-remotes test-gpu test-vllm lint lint-plans lint-types lint-files locks docs site bench bench-check clean
 .DELETE_ON_ERROR:
 
 # What studies need; `setup-dev` adds what tests, lint and docs need.
@@ -20,25 +20,32 @@ MAKE_VENV = $(UV) venv --quiet --seed --allow-existing --python $(PYTHON) $(VENV
 INSTALL = $(UV) pip install --quiet --python $(VENV)/bin/python -c constraints.txt
 else
 MAKE_VENV = $(PYTHON) -m venv $(VENV)
-INSTALL = $(VENV)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt
+INSTALL = $(VENV)/bin/pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
 endif
+
+# Of 25,000 modules that are installed a fifth is ever imported: each is compiled at its first import, as with uv, and kept.
+unexport PYTHONDONTWRITEBYTECODE
 
 # Kernels are compiled at first use: where the machine has no C compiler, the environment gets one.
 COMPILER := $(shell for c in $${CC:-cc} gcc clang; do command -v $$c && break; done)
 
-# torch goes first and pinned, so that the build that the machine's package index offers for it is taken as it is.
+# torch goes first and pinned, so that the build that the machine's package index offers for it is taken as it is. Where a goal needs
+# the tools of tests, one call installs them with the rest: to resolve all packages takes the better part of a minute.
+EXTRAS := $(if $(filter-out setup demo demo-full locks site,$(or $(MAKECMDGOALS),setup)),[dev])
+
 $(VENV)/ready: pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "Interplay needs Python 3.11 or newer on the PATH, or named as PYTHON=..." >&2; exit 2; }
 	$(MAKE_VENV)
 	$(INSTALL) torch==2.13.0
-	$(INSTALL) -e .
+	$(INSTALL) -e ".$(EXTRAS)"
 	$(if $(COMPILER),,$(INSTALL) ziglang)
 	grep -q SNAKEMAKE_PROFILE $(VENV)/bin/activate || echo 'export SNAKEMAKE_PROFILE=local' >> $(VENV)/bin/activate
 	$(VENV)/bin/python -m tools.reference schema # for editors, which read it from configs/schema
 	touch $@
+	$(if $(EXTRAS),sleep 1; touch $(VENV)/ready-dev)
 
 $(VENV)/ready-dev: $(VENV)/ready
-	$(INSTALL) -e ".[dev]"
+	test $@ -nt $< || $(INSTALL) -e ".[dev]"
 	touch $@
 
 demo: setup
@@ -58,10 +65,10 @@ demo-full: setup
 # and programs may run from there, and each test's go when it has passed.
 IN_MEMORY := $(shell awk '/^MemAvailable/ && $$2 > 8e6' /proc/meminfo 2>/dev/null | grep -q . \
 	&& df -Pk /dev/shm | awk 'NR == 2 && $$4 > 4e6' | grep -q . && grep -v noexec /proc/mounts | grep -q ' /dev/shm ' && echo yes)
-PYTEST := $(if $(IN_MEMORY),PYTEST_DEBUG_TEMPROOT=/dev/shm pytest -o tmp_path_retention_policy=failed,pytest)
+# One thread for each of two processes: with one for each core they wait for each other, and no command with a number of threads is forked.
+PYTEST := OMP_NUM_THREADS=1 $(if $(IN_MEMORY),PYTEST_DEBUG_TEMPROOT=/dev/shm pytest -o tmp_path_retention_policy=failed,pytest)
 
-test: setup-dev
-	@$(ACTIVATE) $(MAKE) --no-print-directory lint
+test: lint
 	@$(ACTIVATE) $(PYTEST) -n 2 --dist worksteal --durations=20
 
 test-slow: setup-dev
@@ -109,18 +116,21 @@ $(VLLM_VENV)/ready: pyproject.toml constraints.txt
 	test $(VLLM) = vllm || $(VLLM_VENV)/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	touch $@
 
-# Types and the rest at once: each takes one core for a minute or two.
+# Two at a time: plans and types take one core for a minute or more each. Plans need the tools of tests: studies with TRL or a sandbox
+# are refused where these are not installed.
 lint: setup-dev
-	@$(MAKE) --no-print-directory --jobs 2 lint-types lint-files
+	@$(MAKE) --no-print-directory --jobs 2 lint-plans lint-types lint-files
 
-lint-types:
+lint-plans: setup-dev
+	@$(ACTIVATE) interplay plan --all --check
+
+lint-types: setup-dev
 	@$(ACTIVATE) mypy
 
-lint-files:
+lint-files: setup-dev
 	@$(ACTIVATE) ruff check . && ruff format --check . && snakefmt --check Snakefile rules
 	@$(ACTIVATE) python -m tools.words
 	@$(ACTIVATE) snakemake --lint
-	@$(ACTIVATE) interplay plan --all --check
 
 locks: setup
 	@$(ACTIVATE) interplay plan --all --write

@@ -35,7 +35,7 @@ from interplay.data import problems, tokenizer
 from interplay.data.spec import ProblemsSpec, TokenizerSpec
 from interplay.kinds import stages
 from interplay.model import folder
-from interplay.rl import loop as rl_loop
+from interplay.rl import assembly, loop as rl_loop
 from interplay.rl.reward_spec import OwnReward
 from interplay.rl.spec import RLSpec
 from interplay.run import workers
@@ -107,7 +107,7 @@ def memories(bench: Bench) -> None:
                     torch.cuda.reset_peak_memory_stats()
                 digest = results.made(kind, spec, deps, workers.load_function(kind, spec), how)
                 tuned = digest if kind == "sft" else tuned
-                estimated = stages.memories(results.known)[digest]
+                estimated = stages.peak_memories(results.known)[digest]
                 if cuda and estimated is not None:
                     free, total = torch.cuda.mem_get_info()
                     held, own = torch.cuda.max_memory_allocated(), total - free - torch.cuda.memory_reserved()
@@ -122,7 +122,7 @@ def paper(bench: Bench) -> None:
     plan = expand.plan_study(Path("configs"), "interplay/extrapolation", "smoke" if bench.args.tiny else "paper")
     stage = next(one for one in plan.stages.values() if one.kind == "rl")
     chain = {digest: one.as_json() for digest, one in plan.stages.items()}
-    cost, asked = stages.costs(chain)[stage.digest], stages.memories(chain)[stage.digest]
+    cost, asked = stages.planned_costs(chain)[stage.digest], stages.peak_memories(chain)[stage.digest]
     read = {role: plan.stages[digest] for role, digest in stage.deps.items() if role.startswith("data.")}
     text, base = (next(one.spec for one in plan.stages.values() if one.kind == kind) for kind in ("tokenizer", "pretrain"))
     rl = cast(RLSpec, stage.spec)
@@ -148,7 +148,7 @@ def paper(bench: Bench) -> None:
         ]:
             update = {"reward": paid, "prompts_per_step": max(4, whole // share), "steps": steps}
             spec, how = rl.model_copy(update=update), Run(**planned | run)
-            world, learner = rl_loop.assembled(spec, inputs, how, place / label)
+            world, learner = assembly.assemble_run(spec, inputs, how, place / label)
             if bench.args.device == "cuda":
                 torch.cuda.reset_peak_memory_stats()
             for step in range(1, (steps if share > 1 else 1) + 1):

@@ -24,8 +24,8 @@ from interplay.data.spec import ProblemsSpec, TokenizerSpec
 from interplay.model import device, folder
 from interplay.model.spec import Shape, TuneOptimizer
 from interplay.optim import optimizer
+from interplay.rl.assembly import RunState
 from interplay.rl.batch import Memory
-from interplay.rl.draw import TrainerState
 from interplay.rl.loop import one_step
 from interplay.rl.reward_spec import OwnReward
 from interplay.rl.sampler import PromptSource
@@ -97,7 +97,7 @@ def ours(
     never = text.Special(pad=0, eos=-1)
     draws = build_sampler(spec.method.sampler, PromptSource(pool.sizes, spec.mix, spec.seed))
     files, sampled_by = text.tokenizer_folder(inputs["init"]), engine("native", policy, how, getattr(torch, dtype))
-    world = TrainerState(spec, pool, text.load(inputs["init"]), never, files, sampled_by, draws, Memory(len(pool.rows)))
+    world = RunState(spec, pool, text.load(inputs["init"]), never, files, sampled_by, draws, Memory(len(pool.rows)))
     times = []
     for step in range(1, steps + 1):
         started = clock()

@@ -87,7 +87,7 @@ class Results:
         if made.returncode:
             raise SystemExit(made.stderr)
         self.known[stage.digest] = stage.as_json()
-        estimated = stages.memories(self.known)[stage.digest]
+        estimated = stages.peak_memories(self.known)[stage.digest]
         assert estimated is not None
         return stage.digest, estimated, metrics.read_telemetry(out)["peak_memory_mb"] * 2**20
 

@@ -16,7 +16,8 @@ from grpo import REWARD, prepare
 
 from interplay.core.execution import Run
 from interplay.model.spec import TuneOptimizer
-from interplay.rl.loop import assembled, one_step
+from interplay.rl.assembly import assemble_run
+from interplay.rl.loop import one_step
 from interplay.rl.reward_spec import OwnReward
 from interplay.rl.spec import Method, RLSpec
 from tools.reference import lists
@@ -38,7 +39,7 @@ def cost(method: Method, inputs: dict[str, Path], out: Path, steps: int) -> floa
         optimizer=TuneOptimizer(learning_rate=1e-4),
     )
     how = Run(engine_batch=COMPLETIONS, micro_batch_tokens=8192)
-    world, learner = assembled(spec, inputs, how, out)
+    world, learner = assemble_run(spec, inputs, how, out)
     times = []
     for step in range(1, steps + 1):
         started = time.process_time()

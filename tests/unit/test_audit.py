@@ -17,6 +17,7 @@ from interplay.data.sets import judge_completion
 from interplay.data.spec import ProblemsSpec
 from interplay.tasks import audit
 from interplay.tasks.spec import FAMILIES, Lano, OwnTask, TaskKey, Verify
+from interplay.tasks.transcripts import join_turns, observations, policy_turns
 from interplay.tasks.verdict import Row, Verdict
 
 judge_row = partial(judge_completion, Verify())
@@ -103,6 +104,24 @@ def counting() -> audit.Judge:
 
 def refusing(refused: Callable[[Row], bool]) -> audit.Judge:
     return lambda row, text: FALSE if refused(row) and text == row.solution else judge_row(row, text)
+
+
+def of_turns(number: int) -> Row:
+    """An episode of three turns, any text, a call and any text, that ends in no answer: as BFCL's where functions are withheld."""
+    solution = join_turns(["wait", f"open {number}", "done"], ["now\n", "it is open\n"])
+    return Row(0, number, "b", 1, "forward", f"door {number}?", solution, "", "", str(number), "any", f"x:{number}")
+
+
+def test_turns_that_may_be_any_text_are_no_second_answer_and_two_episodes_in_one_are() -> None:
+    rows = [of_turns(number) for number in range(6)]
+
+    def sound(row: Row, text: str) -> Verdict:
+        first, *calls = policy_turns(text)
+        genuine = observations(text) == observations(row.solution) and "open" not in first
+        return RIGHT if genuine and calls[0] == f"open {row.index}" and "open" not in calls[1] else FALSE
+
+    assert failed(rows, sound) == []
+    assert "hedged" in failed(rows, lambda row, text: RIGHT if row.solution in text else FALSE)
 
 
 def said(text: str) -> str:

@@ -17,7 +17,7 @@ from interplay.data.spec import ProblemsSpec, TokenizerSpec
 from interplay.data.steps.filter import deduplicate
 from interplay.data.steps.spec import Deduplicate
 from interplay.data.tokenizer import character_tokenizer
-from interplay.kinds.stages import vocabulary
+from interplay.kinds.stages import vocabulary_size
 from interplay.study.expand import plan_study
 from interplay.study.plan import Plan
 from interplay.tasks.op_dag.dag import structure
@@ -69,7 +69,7 @@ def test_the_first_context_is_the_task_without_contexts(at: tuple[int, int, int]
 def test_all_contexts_share_one_alphabet_whose_size_the_cost_knows() -> None:
     assert alphabet(PAIR[0]) == alphabet(PAIR[1])
     assert alphabet(PAIR[0]).endswith("".join(ALPHABETS))
-    assert vocabulary(canonical(TokenizerSpec(task=PAIR[1]))) == character_tokenizer(alphabet(PAIR[1])).get_vocab_size()
+    assert vocabulary_size(canonical(TokenizerSpec(task=PAIR[1]))) == character_tokenizer(alphabet(PAIR[1])).get_vocab_size()
 
 
 def test_a_task_without_contexts_keeps_its_identity() -> None:

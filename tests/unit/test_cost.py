@@ -8,7 +8,7 @@ from interplay.data.spec import ProblemsSpec, TokenizerSpec
 from interplay.data.tokenizer import character_tokenizer
 from interplay.evaluate.spec import EvaluateSpec
 from interplay.kinds.formulas import Cost
-from interplay.kinds.stages import costs, paper_tokens, realised, shape_size, vocabulary
+from interplay.kinds.stages import paper_tokens, planned_costs, realised_cost, shape_size, vocabulary_size
 from interplay.model.decoder import Decoder
 from interplay.model.spec import ARCHITECTURES, Shape, config_size
 from interplay.rl.loss_spec import ClippedLoss
@@ -85,7 +85,7 @@ def test_of_a_mixture_the_experts_of_a_token_are_counted() -> None:
     size = config_size({**mixtral, "num_local_experts": 8, "num_experts_per_tok": 2})
     assert (round(size.parameters / 1e9, 1), round(size.active / 1e9, 1)) == (46.7, 12.9)
     source = {"kind": "source", "spec": {}, "deps": {}, "config": {**mixtral, "num_local_experts": 8, "num_experts_per_tok": 2}}
-    found = costs({"s": source, "m": line("midtrain", MidtrainSpec(tokens=6000), init="s")})["m"]
+    found = planned_costs({"s": source, "m": line("midtrain", MidtrainSpec(tokens=6000), init="s")})["m"]
     assert (found.parameters, found.flops) == (size.parameters, 6 * size.active * 6000)
 
 
@@ -95,18 +95,18 @@ def test_an_architecture_that_is_not_known_has_no_size() -> None:
     with pytest.raises(ValueError, match="num_hidden_layers = None: must be a number"):
         config_size({"model_type": "llama", "hidden_size": 4})
     source = {"kind": "source", "spec": {}, "deps": {}, "config": {"model_type": "mamba"}}
-    assert costs({"s": source})["s"].parameters is None
+    assert planned_costs({"s": source})["s"].parameters is None
 
 
 @pytest.mark.parametrize("letters", [10, 26, 52])
 def test_the_vocabulary_is_that_of_the_tokenizer(letters: int) -> None:
     task = OpDag(letters=letters, distractors=(0, 0))
     made = character_tokenizer(task_family(task).alphabet(task)).get_vocab_size()
-    assert vocabulary(canonical(TokenizerSpec(task=task))) == made
+    assert vocabulary_size(canonical(TokenizerSpec(task=task))) == made
 
 
 def test_a_plan_costs_six_n_a_token_trained_on_and_two_n_a_token_sampled() -> None:
-    found = costs(PLAN)
+    found = planned_costs(PLAN)
     assert found["p"] == found["t"] == Cost()
     assert found["base"] == Cost(tokens=10000, flops=6 * N * 10000, parameters=N)
     assert found["mid"] == Cost(tokens=6000, flops=6 * N * 6000, parameters=N)
@@ -116,7 +116,8 @@ def test_a_plan_costs_six_n_a_token_trained_on_and_two_n_a_token_sampled() -> No
 
 def test_a_reference_and_further_passes_are_charged() -> None:
     plain, reference, passes = (
-        costs({**PLAN, "rl": line("rl", rl(**loss), init="base")})["rl"] for loss in ({}, {"beta": 0.1}, {"num_iterations": 2})
+        planned_costs({**PLAN, "rl": line("rl", rl(**loss), init="base")})["rl"]
+        for loss in ({}, {"beta": 0.1}, {"num_iterations": 2})
     )
     assert (reference.flops or 0) - (plain.flops or 0) == 2 * N * plain.sampled
     assert passes.tokens == 2 * plain.tokens
@@ -126,21 +127,21 @@ def test_a_reference_and_further_passes_are_charged() -> None:
 def test_a_source_is_unknown_until_its_record_tells_its_size() -> None:
     source = {"kind": "source", "spec": {}, "deps": {}}
     tuned = line("midtrain", MidtrainSpec(tokens=6000), init="s")
-    assert costs({"s": source, "m": tuned})["m"] == Cost(tokens=6000, flops=None, parameters=None)
+    assert planned_costs({"s": source, "m": tuned})["m"] == Cost(tokens=6000, flops=None, parameters=None)
     made = {**source, "metrics": {"parameters": 11}}
-    assert costs({"s": made, "m": tuned})["m"].flops == 6 * 11 * 6000
+    assert planned_costs({"s": made, "m": tuned})["m"].flops == 6 * 11 * 6000
 
 
 def test_realised_costs_are_those_of_the_records() -> None:
     trained = {**PLAN["mid"], "metrics": {"tokens": 6100, "parameters": N}}
-    assert realised(trained, None) == Cost(tokens=6100, flops=6 * N * 6100, parameters=N)
+    assert realised_cost(trained, None) == Cost(tokens=6100, flops=6 * N * 6100, parameters=N)
     learned = {**PLAN["rl"], "metrics": {"completions": 160, "completion_tokens": 900, "prompt_tokens": 800}}
     prompts = 100  # 800 in groups of eight, whose prompt passes once
-    assert realised(learned, N) == Cost(
+    assert realised_cost(learned, N) == Cost(
         tokens=900 + prompts, sampled=900, rollouts=160, flops=8 * N * (900 + prompts), parameters=N
     )
     sampled = {**PLAN["eval"], "metrics": {"all": {"n": 7, "length": 5.5}}}
-    assert realised(sampled, N) == Cost(sampled=116, rollouts=21, flops=2 * N * 116, parameters=N)
+    assert realised_cost(sampled, N) == Cost(sampled=116, rollouts=21, flops=2 * N * 116, parameters=N)
 
 
 def test_the_paper_charges_rl_five_thirds_of_the_capped_tokens() -> None:

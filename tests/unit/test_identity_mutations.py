@@ -14,7 +14,7 @@ from specs import DEPS, SPECS
 from interplay.core.digest import canonical, digest, hashed, versions
 from interplay.core.execution import Run
 from interplay.core.model import Model, Since
-from interplay.kinds.stages import models_in, rehashed
+from interplay.kinds.stages import digest_of_content, models_in
 from interplay.kinds.table import KINDS
 from interplay.study.plan import Stage
 
@@ -147,5 +147,5 @@ def test_a_stage_written_down_gives_its_digest_again_with_or_without_the_later_f
     deps = DEPS.get(kind, {})
     for spec in [*parsed(kind), *(other for of, _, _, other in mutated(kind) if of is parsed(kind)[0])]:
         written = {"kind": kind, "versions": versions(spec), "spec": canonical(spec), "deps": deps}
-        assert rehashed(written) == digest(kind, spec, deps)
-        assert rehashed({**written, "spec": hashed(spec)}) == digest(kind, spec, deps)
+        assert digest_of_content(written) == digest(kind, spec, deps)
+        assert digest_of_content({**written, "spec": hashed(spec)}) == digest(kind, spec, deps)

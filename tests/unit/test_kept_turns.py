@@ -118,6 +118,19 @@ def test_what_is_kept_moves_no_byte_of_any_episode(case: str, numerics: str) -> 
     assert passed["kept"] <= passed["lost now and then, as by a kill"] <= alone.passed
 
 
+def test_samples_that_are_asked_for_one_by_one_share_the_pass_over_their_prompt() -> None:
+    engine, prompts = Native(decoder(vocab=128), Run(engine_batch=3), torch.int8), ([5] * 40, [7] * 20)
+    kept = [(Kept(),) for _ in range(8)]
+    single = [Request(prompts[i // 4], i // 4, i % 4, 1, own) for i, own in enumerate(kept)]
+    found = engine.generate(single, sampling(eos=None))
+    expected = engine.generate([Request(prompt, number, 0, 4) for number, prompt in enumerate(prompts)], sampling(eos=None))
+    assert found.request.tolist() == list(range(8))
+    assert all(torch.equal(a, b) for a, b in zip(found[1:], expected[1:], strict=True))
+    assert [own[0].tokens[: len(one.prompt)] for own, one in zip(kept, single, strict=True)] == [one.prompt for one in single]
+    pieces = [own[0].pieces[0].data_ptr() for own in kept]
+    assert [len(set(some)) for some in (pieces[:3], pieces[4:7])] == [1, 1]  # engine_batch parts each four into 3 + 1
+
+
 def test_of_whole_histories_each_token_is_passed_once() -> None:
     engine = Watched("fast")
     found = played("all turns", engine)

@@ -17,9 +17,10 @@ from interplay.core.execution import Run
 from interplay.data.tokenizer import Special
 from interplay.data.trajectory import Segment
 from interplay.rl.advantages import advantages, critic
+from interplay.rl.assembly import lagged_policy
 from interplay.rl.batch import Batch, Memory, Span, StepContext
 from interplay.rl.continuation import first_requests, kept_rollouts, next_requests
-from interplay.rl.draw import lagged_policy, sampling, update_decoding as learnt_decoding
+from interplay.rl.draw import sampling, update_decoding as learnt_decoding
 from interplay.rl.edit_spec import TokenBudget
 from interplay.rl.edits import edits_after_advantage, edits_before_advantage
 from interplay.rl.policy import scores

@@ -43,7 +43,7 @@ from interplay.rl.spec import Method, RLSpec
 from interplay.rl.update import bearing
 from interplay.rollout.episodes import play_episodes
 from interplay.rollout.spec import Action, EnvironmentEpisode
-from interplay.rollout.turns import Played
+from interplay.rollout.turns import Played, read_action
 from interplay.tasks.environments import tools
 from interplay.tasks.family import Environment, Generator, add_own_family, task_family
 from interplay.tasks.spec import OwnTask, Verify
@@ -318,7 +318,7 @@ QWEN = {"form": "tag", "tag": "tool_call", "tools": ["calc", "look"]}
     ],
 )  # fmt: skip
 def test_an_action_is_found_in_its_turn(action: dict[str, Any], turn: str, text: str, tool: str) -> None:
-    assert Action.model_validate(action).read(turn)[:2] == (text, tool)
+    assert read_action(Action.model_validate(action), turn)[:2] == (text, tool)
 
 
 @pytest.mark.parametrize(
@@ -334,7 +334,7 @@ def test_an_action_is_found_in_its_turn(action: dict[str, Any], turn: str, text:
     ],
 )
 def test_a_call_that_cannot_be_read_says_why(action: dict[str, Any], turn: str, why: str) -> None:
-    assert Action.model_validate(action).read(turn) == (None, "", why)
+    assert read_action(Action.model_validate(action), turn) == (None, "", why)
 
 
 def test_a_form_of_calls_needs_their_names() -> None:

@@ -304,7 +304,7 @@ def test_a_launch_beyond_its_limit_is_refused_before_anything_is_written(lab: La
 @pytest.mark.parametrize("value", ["five", None, "nan", -1])
 def test_a_limit_that_is_no_number_of_hours_is_refused(value: object) -> None:
     with pytest.raises(UserError, match="must be a number of hours"):
-        choices.limits({"max_gpu_hours": value})
+        choices.hour_limits({"max_gpu_hours": value})
     with pytest.raises(UserError, match="must be a number of minutes"):
         choices.shared_minutes({"shared_minutes": value})
 

@@ -16,7 +16,7 @@ from interplay.evaluate.sampling import SHARD_BATCHES
 from interplay.evaluate.spec import EvaluateSpec
 from interplay.kernels import layers
 from interplay.kinds import formulas
-from interplay.kinds.stages import memories, shape_size
+from interplay.kinds.stages import peak_memories, shape_size
 from interplay.model.attention import visible_blocks
 from interplay.model.decoder import MOST_LOGITS, Decoder
 from interplay.model.shared_prompts import predicting_states
@@ -159,7 +159,7 @@ def test_blocks_and_recomputation_take_less() -> None:
 def test_memories_need_no_run_block(lab: Lab) -> None:
     """As lines of a lock have none."""
     lines = plan_json(lab.plan())
-    made = memories({digest: {key: line[key] for key in ("kind", "spec", "deps")} for digest, line in lines.items()})
+    made = peak_memories({digest: {key: line[key] for key in ("kind", "spec", "deps")} for digest, line in lines.items()})
     assert {lines[digest]["kind"] for digest, one in made.items() if one} == {"pretrain", "rl", "evaluate"}
 
 

@@ -11,7 +11,7 @@ from conftest import ROOT
 from interplay.core.model import Model
 from interplay.core.references import corpus_inputs
 from interplay.data.spec import ProblemsSpec
-from interplay.kinds.stages import paper_tokens, shape_size, vocabulary
+from interplay.kinds.stages import paper_tokens, shape_size, vocabulary_size
 from interplay.report.spec import ReportArm, ReportSpec
 from interplay.study.expand import plan_study
 from interplay.study.plan import Plan, Stage
@@ -150,7 +150,7 @@ def test_the_model_has_103_million_parameters() -> None:
     plan = planned("extrapolation")
     base = next(stage for stage in plan.stages.values() if stage.kind == "pretrain")
     tokenizer = plan.stages[base.deps["tokenizer"]].as_json()["spec"]
-    count = shape_size(base.as_json()["spec"]["model"], vocabulary(tokenizer)).parameters
+    count = shape_size(base.as_json()["spec"]["model"], vocabulary_size(tokenizer)).parameters
     assert count == pytest.approx(103.2e6, rel=5e-4)
     assert count - 2200 * 768 == pytest.approx(101.5e6, rel=5e-4)  # without embeddings
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import report_study as study
+from matplotlib.colors import to_hex
 
 from interplay.core.execution import Run
 from interplay.core.model import KeyPlace, UserError, parse_model
@@ -216,16 +217,25 @@ def test_an_arm_has_one_colour_in_every_figure_and_no_two_of_eight_share_one(tmp
     assert all(color.lower().encode() in item.svg.lower() for item in drawn for color in {one.color for one in looks})
 
 
-def test_two_dozen_arms_look_different_and_the_first_eight_are_told_by_colour_alone(tmp_path: Path) -> None:
+def test_two_dozen_arms_look_different_and_each_has_a_colour_of_its_own() -> None:
     names = [f"arm{number}" for number in range(24)]
-    looks = [
-        style.arm_look(frame.read_results(study.spec([study.arm(one, 0, ["base:pretrain:m"], "b") for one in names]), {}), one)
-        for one in names
-    ]
+    results = frame.read_results(study.spec([study.arm(one, 0, ["base:pretrain:m"], "b") for one in names]), {})
+    looks = [style.arm_look(results, one) for one in names]
+    assert len({one.color for one in looks}) == len({style.palette_color(place) for place in range(100)}) - 76 == 24
     assert len({(one.color, one.marker) for one in looks}) == len({(one.color, one.line) for one in looks}) == 24
     assert len({(one.color, one.hatch) for one in looks}) == 24
-    assert len({one.color for one in looks[:8]}) == 8
+    assert [one.color for one in looks[:8]] == [to_hex(color) for color in style.PALETTE]
     assert {(one.line, one.hatch) for one in looks[:8]} == {("-", "")}
+
+
+def test_no_arm_has_the_colour_that_another_chose() -> None:
+    names = [f"arm{number}" for number in range(10)]
+    results = frame.read_results(study.spec([study.arm(one, 0, ["base:pretrain:m"], "b") for one in names]), {})
+    chosen = results._replace(colors={"arm7": style.PALETTE[5], "arm9": style.palette_color(10)})
+    colors = style.arm_colors(chosen)
+    assert (colors["arm7"], colors["arm9"]) == (to_hex(style.PALETTE[5]), style.palette_color(10))
+    assert len(set(colors.values())) == 10
+    assert colors["arm4"] == style.arm_colors(results)["arm4"]
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ from test_rl_loop import HOW, spec_of
 from interplay.core.metrics import read
 from interplay.data import sets
 from interplay.rl import loop
+from interplay.rl.assembly import offline_outcomes
 from interplay.rl.edit_spec import DynamicSampling
-from interplay.rl.loop import offline_outcomes
 from interplay.rl.reward_spec import OutcomeReward
 
 

@@ -15,7 +15,7 @@ from test_rollout_engine import decoder, equal, requests, sampling
 from interplay.core.execution import Run
 from interplay.core.metrics import read
 from interplay.optim import distributed
-from interplay.rl import loop
+from interplay.rl import assembly, loop
 from interplay.rl.batch import Memory
 from interplay.rl.draw import SCALE, decode_sampling, update_decoding
 from interplay.rl.request_spec import AdaptiveTemperature, FixedAllocation
@@ -111,7 +111,7 @@ def test_a_killed_run_goes_on_at_the_temperatures_that_it_had(inputs: dict[str, 
     run_killed(spec, inputs, tmp_path / "killed", HOW, [(3, 0.0), (9, 0.0)])
     assert payload(tmp_path / "killed") == payload(tmp_path / "whole")
     _, tensors, _ = distributed.load_checkpoint(tmp_path / "whole" / "state" / "state") or pytest.fail("no state was kept")
-    assert tensors[loop.MEMORY + SCALE].shape == (3,)
+    assert tensors[assembly.MEMORY + SCALE].shape == (3,)
 
 
 def test_an_engine_that_cannot_decode_so_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

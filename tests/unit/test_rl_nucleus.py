@@ -23,10 +23,11 @@ from interplay.model import decoder as weights, folder
 from interplay.model.decoder import Decoder
 from interplay.model.heads import Lagged, nucleus_mask
 from interplay.optim import distributed
-from interplay.rl import loop
+from interplay.rl import assembly, loop
 from interplay.rl.advantage_spec import GaeAdvantage, ValueHead
+from interplay.rl.assembly import lagged_policy
 from interplay.rl.batch import Batch
-from interplay.rl.draw import lagged_policy, update_lagged
+from interplay.rl.draw import update_lagged
 from interplay.rl.edit_spec import Demonstrations
 from interplay.rl.loss_spec import ClippedLoss, DistilLoss
 from interplay.rl.policy import copied_states, inside, scores
@@ -285,7 +286,7 @@ def test_a_killed_run_goes_on_in_the_nucleus_that_it_had(inputs: dict[str, Path]
     assert payload(tmp_path / "killed") == payload(tmp_path / "whole")
     _, tensors, _ = distributed.load_checkpoint(tmp_path / "whole" / "state" / "state") or pytest.fail("no state was kept")
     kept = folder.load_decoder(tmp_path / "whole" / "checkpoints" / "10" / "model").state_dict()
-    copy = distributed.with_prefix(tensors, loop.LAGGED)
+    copy = distributed.with_prefix(tensors, assembly.LAGGED)
     assert set(copy) == set(kept)
     assert all(torch.equal(copy[name], kept[name]) for name in kept), "what the policy was when the copy followed it last"
     assert not torch.equal(copy["model.norm.weight"], tensors["model.model.norm.weight"])

@@ -71,7 +71,7 @@ def test_a_run_that_was_stopped_goes_on_with_the_bytes_of_one_that_was_not(
     spec: RLSpec, names: list[str], inputs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loop.train_policy(spec, given(inputs, names), tmp_path / "whole", HOW)
-    save, saved = loop.save, []
+    save, saved = loop.save_run, []
 
     def stop_after_two(*arguments: Any) -> None:
         save(*arguments)
@@ -79,11 +79,11 @@ def test_a_run_that_was_stopped_goes_on_with_the_bytes_of_one_that_was_not(
         if len(saved) == 2:
             raise StoppedError
 
-    monkeypatch.setattr(loop, "save", stop_after_two)
+    monkeypatch.setattr(loop, "save_run", stop_after_two)
     with pytest.raises(StoppedError):
         loop.train_policy(spec, given(inputs, names), tmp_path / "parts", HOW)
     assert saved == [1, 2]
-    monkeypatch.setattr(loop, "save", save)
+    monkeypatch.setattr(loop, "save_run", save)
     loop.train_policy(spec, given(inputs, names), tmp_path / "parts", HOW)
     assert payload(tmp_path / "parts") == payload(tmp_path / "whole")
 

@@ -17,7 +17,7 @@ import torch
 from conftest import ROOT
 from key_order import meaning, reversed_maps
 
-from interplay.kinds.stages import costs, shape_size, vocabulary
+from interplay.kinds.stages import planned_costs, shape_size, vocabulary_size
 from interplay.model import folder
 from interplay.model.decoder import Decoder
 from interplay.report.spec import ReportSpec
@@ -106,8 +106,9 @@ def test_each_committed_plan_has_a_lock_and_no_other_has() -> None:
     assert locks == {f"{study}.{scale}" for study, scale in committed()}
 
 
+@pytest.mark.slow  # `interplay plan --all --check`, part of `make test`, plans every study at every scale and fails on a stale lock
 def test_committed_locks_are_what_the_configs_say(study: str) -> None:
-    assert [scale for scale in beside(study, at(study)) if not planned(study, scale).locked(CONFIGS)] == []
+    assert [scale for scale in at(study) if not planned(study, scale).locked(CONFIGS)] == []
 
 
 def check_order_of_keys(study: str, scale: str) -> None:
@@ -134,11 +135,11 @@ def test_every_fresh_model_has_the_parameters_that_its_plan_counts(scale: str) -
     assert len(studies) > 5
     for study in studies:
         lines = {digest: stage.as_json() for digest, stage in planned(study, scale).stages.items()}
-        counted = costs(lines)
+        counted = planned_costs(lines)
         for digest, line in lines.items():
             if line["kind"] == "pretrain":
                 shape = planned(study, scale).stages[digest].spec.model
-                size = vocabulary(lines[line["deps"]["tokenizer"]]["spec"])
+                size = vocabulary_size(lines[line["deps"]["tokenizer"]]["spec"])
                 built = built_parameters(shape, size)
                 assert built == shape_size(line["spec"]["model"], size).parameters == counted[digest].parameters, study
 

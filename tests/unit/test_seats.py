@@ -17,7 +17,7 @@ from interplay.core.model import UserError
 from interplay.data.trajectory import SEAT
 from interplay.evaluate import sampling
 from interplay.evaluate.spec import EvaluateSpec
-from interplay.rl import draw, loop
+from interplay.rl import assembly, draw, loop
 from interplay.rl.advantage_spec import GroupAdvantage
 from interplay.rl.advantages import advantages
 from interplay.rl.draw import credited_rewards, episode_rewards
@@ -98,7 +98,7 @@ def test_the_advantages_of_a_seat_come_from_that_seat_alone(inputs: dict[str, Pa
 
     monkeypatch.setattr(draw, "credited_rewards", paid)
     spec = spec_of({"first": POLICY, "second": POLICY}, advantage={"name": "group", "scale_rewards": "none"})
-    world, _ = loop.assembled(spec, inputs, loops.HOW, tmp_path)
+    world, _ = assembly.assemble_run(spec, inputs, loops.HOW, tmp_path)
     now = draw.step_context(world, 1)
     asks = [draw.requests.plain_request(0, 4, world.pool.rows[0].prompt)]
     batch = draw.sample_rollouts(world, [0], asks, now, draw.Counter()).batch
@@ -304,13 +304,13 @@ def test_a_killed_run_with_a_pool_and_a_frozen_model_ends_with_the_same_bytes(in
 
 def test_past_policies_join_and_leave_and_are_saved(inputs: dict[str, Path], tmp_path: Path) -> None:
     spec = spec_of({"first": POLICY, "second": {"name": "pool", "every": 1, "keep": 2}})
-    world, learner = loop.assembled(spec, inputs, loops.HOW, tmp_path)
+    world, learner = assembly.assemble_run(spec, inputs, loops.HOW, tmp_path)
     opponents = world.opponents
     for step in (1, 2, 3):
         learner.policy.model.norm.weight.data.fill_(float(step))
         opponents.update(step)
     assert opponents.past_names() == ["past.2", "past.3"]
-    again, _ = loop.assembled(spec, inputs, loops.HOW, tmp_path)
+    again, _ = assembly.assemble_run(spec, inputs, loops.HOW, tmp_path)
     again.opponents.load(opponents.tensors())
     assert again.opponents.past_names() == ["past.2", "past.3"]
     assert [float(model.model.norm.weight[0]) for model, _ in again.opponents.past.values()] == [2.0, 3.0]

@@ -16,7 +16,7 @@ from interplay.core.digest import canonical
 from interplay.core.metrics import read
 from interplay.core.model import UserError
 from interplay.data import sets, tokenizer
-from interplay.kinds.stages import realised
+from interplay.kinds.stages import realised_cost
 from interplay.model import folder
 from interplay.model.spec import TuneOptimizer
 from interplay.rl import proposals, teach
@@ -57,7 +57,7 @@ def test_a_run_leaves_a_student_lines_and_proposals(inputs: dict[str, Path], tmp
     assert [row["step"] for row in kept] == [step for step in (1, 2, 3) for _ in range(5)]
     assert all(row["text"].endswith("|") and row["op"] and row["answer"] for row in kept if not row["flaw"])
     # What its cost was made of: completions and proposals as counted, an update for each token learnt.
-    cost = realised({"kind": "teach", "spec": canonical(spec), "metrics": record}, 1000)
+    cost = realised_cost({"kind": "teach", "spec": canonical(spec), "metrics": record}, 1000)
     assert (cost.tokens, cost.sampled) == (record["tokens"], record["completion_tokens"] + record["proposal_tokens"])
     assert cost.flops == 1000 * (6 * cost.tokens + 2 * cost.sampled)
 
@@ -153,7 +153,7 @@ def test_problems_of_the_splits_for_tests_are_left_out() -> None:
 
 
 def test_equal_datasets_have_equal_students(inputs: dict[str, Path]) -> None:
-    school = teach.assembled(spec_of(), inputs, HOW).school
+    school = teach.assemble_course(spec_of(), inputs, HOW).school
     rows, start = sets.read_rows(inputs["instances"], 0)[:6], weights(school.student)
     ends = []
     for _ in range(2):
@@ -166,7 +166,7 @@ def test_equal_datasets_have_equal_students(inputs: dict[str, Path]) -> None:
 
 
 def test_other_steps_ask_other_hard_problems(inputs: dict[str, Path]) -> None:
-    course = teach.assembled(spec_of(), inputs, HOW)
+    course = teach.assemble_course(spec_of(), inputs, HOW)
     asked = [[row.index for row in probe(course.school.spec, course.hard, step)] for step in (1, 2)]
     assert asked[0] != asked[1]
     assert all(len(set(one)) == 6 for one in asked)

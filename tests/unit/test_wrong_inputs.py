@@ -93,6 +93,10 @@ REFERENCES = {
     "a stage on a path": Wrong(("arms.base.path", "bsae", "base"), {"arms.base.path": ["bsae"]}),
     "a control": Wrong(("arms.rl_edge.control", "bas", "base"), {"arms.rl_edge.control": "bas"}),
     "an arm that is its own control": Wrong(("arms.rl_edge", "control", "another"), {"arms.rl_edge.control": "rl_edge"}),
+    "a knob that nothing takes up": Wrong((": knobs.stps", "no key takes it up", "${knobs.stps}"), {"knobs": {"stps": 2}}),
+    "controls in a circle": Wrong(
+        ("arms.base.control", "rl_edge", "base -> rl_edge -> base", "has none"), {"arms.base.control": "rl_edge"}
+    ),
     "an arm that equals its control": Wrong(("arms.rl_hard", "rl_edge", "take one away"), {"arms.rl_hard.set": None}),
     "a band": Wrong(("data.edge", "egde", "edge"), {"data.edge.band": "egde"}),
     "a metric": Wrong(("tables.main.cells", "strict@1", "strict_pass@K"), {"tables.main.cells": ["strict@1"]}),
@@ -195,6 +199,10 @@ NEW_WORDS = {
     "a key to run with": (("run", "quickstart", "rl.stps=3", "--scale", "smoke"), ("rl.stps", "steps")),
     "a limit to run with": (("run", "quickstart", "max_hours=many", "--scale", "smoke"), ("max_hours", "many")),
     "a profile": (("run", "quickstart", "--profile", "slrum"), ("slrum", "slurm")),
+    "cores to run on": (("run", "quickstart", "--scale", "smoke", "--cores", "0"), ("--cores 0", "from 1 on", "all")),
+    "cores, in short": (("run", "quickstart", "--scale", "smoke", "-c0"), ("-c 0", "from 1 on", "all")),
+    "jobs to run": (("run", "quickstart", "--scale", "smoke", "--jobs", "many"), ("--jobs many", "from 1 on", "unlimited")),
+    "jobs without a number": (("run", "quickstart", "--scale", "smoke", "--jobs="), ("--jobs without a value", "unlimited")),
     "a scale that a variable left empty": (("plan", "quickstart", "--scale="), ("--scale", "it is empty", "smoke")),
     "a scale without a value": (("plan", "quickstart", "scale="), ("--scale", "it is empty", "smoke")),
     "a study beside all": (("plan", "quickstart", "--all"), ("--all is every study", "quickstart")),

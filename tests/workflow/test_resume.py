@@ -13,7 +13,7 @@ from conftest import BEHIND, Laboratory, below, saves, untrained, wait_for
 
 from interplay.core.artifact import done, is_leased, read_json
 from interplay.core.execution import EXIT
-from interplay.kinds.stages import rehashed
+from interplay.kinds.stages import digest_of_content
 from interplay.report.stats import notes
 from interplay.run import forkserver
 from interplay.study.expand import plan_study
@@ -109,7 +109,7 @@ def test_a_loss_that_is_not_finite_is_one_line_and_is_not_retried(finished: Labo
     out = unfinish(copy, "pretrain")
     stage = json.loads((out / "stage.json").read_text())
     stage["spec"]["optimizer"] = {**stage["spec"]["optimizer"], "learning_rate": 1e30, "muon_learning_rate": 1e30}
-    stage["digest"] = rehashed(stage)
+    stage["digest"] = digest_of_content(stage)
     out = out.rename(out.with_name(stage["digest"]))
     (out / "stage.json").write_text(json.dumps(stage))
     first = copy.run("python", "-m", "interplay.run.stage", "run", out.name)

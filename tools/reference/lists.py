@@ -163,6 +163,7 @@ def marks(root: Path) -> dict[str, Mark]:
     return {name: parse_model(Mark, one, KeyPlace(METHODS, (name,))) for name, one in read(root, METHODS).items()}
 
 
+@lru_cache
 def methods(root: Path) -> dict[str, Method]:
     """The methods of `configs/method/`, by name."""
     files = sorted((root / "configs" / "method").glob("*.yaml"))

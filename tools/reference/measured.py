@@ -74,7 +74,7 @@ class Measured(ABC):
     @cached_property
     def parameters(self) -> int:
         """Of the largest model; 0 where it is not known."""
-        return max((cost.parameters or 0 for cost in kinds.costs(self.stages).values()), default=0)
+        return max((cost.parameters or 0 for cost in kinds.planned_costs(self.stages).values()), default=0)
 
 
 class Scored(Measured):
@@ -245,8 +245,8 @@ def settings(root: Path, study: str, scale: str) -> dict[str, dict[str, Any]]:
     return {
         **found,
         "plan": {
-            "parameters": max(cost.parameters or 0 for cost in kinds.costs(stages).values()) / 1e6,
-            "vocabulary": kinds.vocabulary(tokenizer),
+            "parameters": max(cost.parameters or 0 for cost in kinds.planned_costs(stages).values()) / 1e6,
+            "vocabulary": kinds.vocabulary_size(tokenizer),
             "values": f"residues of {modulus}" if modulus else task.get("task.max_value"),
             **ops,
         },

@@ -137,16 +137,16 @@ def _claims(result: Mapping[str, Any]) -> Iterator[str]:
     """Each claim with its verdict and its interval next to the range that it asks for; claims of one unit share an axis."""
     if not result["claims"]:
         return
-    intervals = [_interval(claim) for claim in result["claims"]]
+    drawn = [(claim, _interval(claim), _wanted(claim)) for claim in result["claims"]]
     shared: dict[str, list[Interval]] = {}
-    for claim, one in zip(result["claims"], intervals, strict=True):
+    for claim, one, wanted in drawn:
         if one:
-            edges = [edge for edge in _wanted(claim) or () if math.isfinite(edge)]
+            edges = [edge for edge in wanted or () if math.isfinite(edge)]
             shared.setdefault(_axis(claim), []).extend([one, *(Interval("", edge, edge, edge) for edge in edges)])
     ends = {axis: axis_range(found) for axis, found in shared.items()}
     rows = []
-    for claim, one in zip(result["claims"], intervals, strict=True):
-        bar = strip(one, ends[_axis(claim)], _wanted(claim)) if one else "<span></span>"
+    for claim, one, wanted in drawn:
+        bar = strip(one, ends[_axis(claim)], wanted) if one else "<span></span>"
         gone = f" <small>{html.escape(claim['withdrawn'].because)}</small>" if "withdrawn" in claim else ""
         rows.append(
             f'<div class="claim"><span class="chip {_css(claim["verdict"])}">{claim["verdict"]}</span>'

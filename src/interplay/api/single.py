@@ -26,7 +26,7 @@ from interplay.results import catalog
 from interplay.rl.reward_spec import OwnReward, terms_of
 from interplay.rl.spec import RLSpec
 from interplay.run.stage import run_stage
-from interplay.study.locate import located
+from interplay.study.locate import locate_error
 from interplay.study.plan import Plan, Stage
 
 # A Hugging Face folder as a source stage, or a finished artifact of another tree. Everything is checked first, then copied file
@@ -106,7 +106,7 @@ def _check_artifact(folder: Path) -> None:
         raise UserError(f"{folder / 'record.json'}: not the record of a stage")
     if record["kind"] not in table.KINDS:
         raise UserError(f"{folder / 'record.json'}: kind = {record['kind']!r}: no such kind; known: {', '.join(table.KINDS)}")
-    found = stages.rehashed(record)
+    found = stages.digest_of_content(record)
     if not found == record["digest"] == folder.name:
         raise UserError(
             f"{folder / 'record.json'}: what it says gives digest {found}, but it is recorded as {record['digest']} in "
@@ -244,7 +244,9 @@ def _refused_reward(found: dict[str, Any], function: str, label: str, plan: Plan
     stage = label.rpartition("/")[2].partition("@")[0]
     place = KeyPlace(f"{configs.name}/study/{plan.study}.yaml", ("stages", stage, "reward", "name"))
     remedy = f"correct it, or set {TRIAL_SWITCH}=0 where it cannot run here"
-    return located(place.error(f"{file}:{found['line']}: {found['error']}; {remedy}", function), configs, plan.study, plan.scale)
+    return locate_error(
+        place.error(f"{file}:{found['line']}: {found['error']}; {remedy}", function), configs, plan.study, plan.scale
+    )
 
 
 def _trial_set(stage: Stage, results: Path) -> dict[str, Any] | None:

@@ -219,7 +219,7 @@ def _register(study: str, scale: str | None, late: bool) -> str:
         "design": plan.design,
         "plan": plans.stages_by_look(plan.stages, rows, looks),
     }
-    artifact.write_json(path, {"registrations": [*known, plans.signed(made)]})
+    artifact.write_json(path, {"registrations": [*known, plans.with_checksum(made)]})
     again = common.plan_of(study, scale)
     written = [path, *(locks.write_locks([again], CONFIGS, False) if plan.lock_path(CONFIGS).exists() else [])]
     when = " after data" if has_data else ""

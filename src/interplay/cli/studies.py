@@ -1,6 +1,7 @@
 """Studies from their first line to their verdicts: `interplay new`, `run`, `settle`, `list` and `adopt`."""
 
 import contextlib
+import itertools
 import os
 import re
 import shlex
@@ -153,8 +154,9 @@ def run_study(
     settings = [word for word in context.args if re.match(r"[\w.]+=", word)]
     limits = [word for word in settings if word.partition("=")[0] in choices.LIMITS]
     keys = [word for word in settings if word not in limits]
-    choices.limits(dict(word.split("=", 1) for word in limits))  # refused here rather than within Snakemake's messages
+    choices.hour_limits(dict(word.split("=", 1) for word in limits))  # refused here rather than within Snakemake's messages
     _check_profile(profile)
+    _check_counts(context.args)
     plan = common.plan_of(study, scale, keys)
     single.try_rewards(plan, CONFIGS, RESULTS)
     chosen = [f"study={plan.study}", f"scale={plan.scale}", *limits, *([f"set={shlex.join(keys)}"] if keys else [])]
@@ -245,6 +247,18 @@ def _check_profile(given: str | None) -> None:
     known = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
     if given and known and "/" not in given and given not in known and not Path(given).exists():
         raise model.UserError(f"--profile {given}: no folder {folder}/{given}{model.nearest_name(given, known)}")
+
+
+def _check_counts(words: list[str]) -> None:
+    """Raises UserError for a number of cores or jobs that Snakemake would refuse, which it does once it has read the plan."""
+    for word, following in itertools.zip_longest(words, words[1:], fillvalue=""):
+        found = re.fullmatch(r"(--cores|--jobs|-[cj](?!=))=?(.*)", word)
+        if found is None:
+            continue
+        option, value = found[1], found[2] or ("" if word.endswith("=") else following)
+        every = "all" if "c" in option else "unlimited"
+        if value != every and not re.fullmatch("0*[1-9][0-9]*", value):
+            raise model.UserError(f"{option} {value or 'without a value'}: must be a number from 1 on, or {every}")
 
 
 def _run_snakemake(words: list[str], seconds: float | None = None) -> int:

@@ -41,7 +41,7 @@ def of_kind(kind: str, trainer: str = "native") -> dict[str, str]:
     return of_module(function_of(kind, trainer).partition(":")[0])
 
 
-def present(kind: str, made_by: dict[str, str]) -> dict[str, str]:
+def present_files(kind: str, made_by: dict[str, str]) -> dict[str, str]:
     """`of_kind` for the trainer whose file is among those that made a stage."""
     files = {
         trainer: f"{function.partition(':')[0].partition('.')[2].replace('.', '/')}.py"
@@ -122,7 +122,7 @@ def _parsed(text: bytes) -> Source:
     return Source(digest, tuple(sorted(_imports(tree))), *_dispatch(tree))
 
 
-def differing(made_by: dict[str, str], now: dict[str, str]) -> list[str]:
+def differing_files(made_by: dict[str, str], now: dict[str, str]) -> list[str]:
     """Files that read otherwise than when a stage was made, are new or are gone."""
     return sorted(name for name in {*made_by, *now} if made_by.get(name) != now.get(name))
 

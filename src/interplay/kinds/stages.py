@@ -19,7 +19,7 @@ from interplay.model.spec import Load, Memory, ModelSize, config_size
 # wrote it.
 
 
-def rehashed(stage: Mapping[str, Any]) -> str:
+def digest_of_content(stage: Mapping[str, Any]) -> str:
     """The digest that the stage's own kind, versions, spec and dependencies give: what it was filed under, unless it was
     altered."""
     content = [stage["kind"], stage["versions"], hashed_json(stage, first_name), stage["deps"]]
@@ -182,7 +182,7 @@ NOT_LETTERS = 24
 """Tokens of op_dag's character vocabulary other than letters: two special ones, ten digits, three operators, nine signs."""
 
 
-def costs(stages: Mapping[str, Mapping[str, Any]]) -> dict[str, Cost]:
+def planned_costs(stages: Mapping[str, Mapping[str, Any]]) -> dict[str, Cost]:
     """Planned cost by digest of stages in JSON (`kind`, `spec`, `deps`; dependencies first): stage.json or records; a source has
     what `model_sizes` reads. A dependency that is not among them is unknown."""
     found, sizes = dict[str, Cost](), model_sizes(stages)
@@ -196,7 +196,7 @@ def costs(stages: Mapping[str, Mapping[str, Any]]) -> dict[str, Cost]:
     return found
 
 
-def realised(record: Mapping[str, Any], parameters: int | None) -> Cost:
+def realised_cost(record: Mapping[str, Any], parameters: int | None) -> Cost:
     """Cost of a finished stage from its record's metrics; `parameters` are those of its planned cost."""
     return KINDS[record["kind"]].cost.realised(record, record["metrics"].get("parameters", parameters))
 
@@ -210,7 +210,7 @@ def paper_tokens(kind: str, spec: Mapping[str, Any]) -> int:
     return KINDS[kind].cost.charged(spec)
 
 
-def reached(kind: str, spec: Mapping[str, Any], step: int | None) -> float:
+def share_reached(kind: str, spec: Mapping[str, Any], step: int | None) -> float:
     """Share of a stage's planned budget that is spent once the model of `step` is there; 1 at its end (None)."""
     if step is None:
         return 1.0
@@ -222,7 +222,7 @@ def shape_size(shape: Mapping[str, Any], vocab_size: int) -> ModelSize:
     return config_size({**shape, "model_type": shape["architecture"], "vocab_size": vocab_size})
 
 
-def vocabulary(tokenizer: Mapping[str, Any]) -> int:
+def vocabulary_size(tokenizer: Mapping[str, Any]) -> int:
     """Tokens of a tokenizer, from its spec: exact for op_dag's characters, else the size that a BPE would have."""
     known = tokenizer["algorithm"] == "characters" and "letters" in tokenizer["task"]
     task = tokenizer["task"]
@@ -249,7 +249,7 @@ def _shape_of(
     deps = {role: dep.partition("@")[0] for role, dep in stage["deps"].items()}
     if is_trainer(stage["kind"]) and stage["spec"].get("model"):
         tokenizer = stages.get(deps.get("tokenizer", ""))
-        return shape_size(stage["spec"]["model"], vocabulary(tokenizer["spec"])) if tokenizer else None
+        return shape_size(stage["spec"]["model"], vocabulary_size(tokenizer["spec"])) if tokenizer else None
     if "config" in stage:
         with contextlib.suppress(ValueError):
             return config_size(stage["config"])
@@ -260,7 +260,7 @@ ASSUMED_PROMPT = 1024
 """Tokens of a prompt where nothing bounds them: neither a corpus that the model was trained on nor max_prompt_length."""
 
 
-def memories(stages: Mapping[str, Mapping[str, Any]]) -> dict[str, Memory | None]:
+def peak_memories(stages: Mapping[str, Mapping[str, Any]]) -> dict[str, Memory | None]:
     """What one process of each stage holds where it needs most, by digest (dependencies first); None where that is unknown, as of
     kinds that hold no model and of the trainer trl. Of a stack it is all of it."""
     found, sizes, lengths = dict[str, Memory | None](), model_sizes(stages), dict[str, tuple[int, bool]]()

@@ -193,7 +193,7 @@ class TransformersModel(Decoder):
         config = found.config
         heads = config.num_attention_heads
         self.shape = Shape.model_construct(
-            architecture=config.model_type,  # type: ignore[arg-type]
+            architecture=config.model_type,
             hidden_size=config.hidden_size,
             num_hidden_layers=config.num_hidden_layers,
             num_attention_heads=heads,

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from interplay.core import artifact, execution, metrics, model
 from interplay.kinds.formulas import Cost, Json
-from interplay.kinds.stages import costs, memories
+from interplay.kinds.stages import peak_memories, planned_costs
 from interplay.report.spec import ReportSpec
 from interplay.results import state, telemetry
 from interplay.rl.spec import RLSpec
@@ -141,10 +141,10 @@ def estimate_stages(wanted: Mapping[str, float], library: state.Library, found: 
     """Costs and times of stages: `wanted` maps each to the share that is still to be done. All of the plan's stages are
     costed."""
     planned = {digest: _stage_json(stage, library.results) for digest, stage in library.planned.items()}
-    every = costs(planned)
+    every = planned_costs(planned)
     kinds = {planned[digest]["kind"] for digest in wanted}
     paces = {kind: [pace for one in _newest(kind, found, MOST_RECORDS) if (pace := _pace(one, kind, library))] for kind in kinds}
-    times, sizes, memory, formula = {}, {}, {}, memories(planned)
+    times, sizes, memory, formula = {}, {}, {}, peak_memories(planned)
     for digest, left in wanted.items():
         stage, cost = planned[digest], every[digest]
         unit, amount = telemetry.work_of(stage, cost, planned)
@@ -168,7 +168,10 @@ def _pace(digest: str, kind: str, library: state.Library) -> telemetry.Pace | No
     known = _with_inputs(digest, library)
     if digest not in known:
         return None
-    made, needed = telemetry.pace_of(known[digest], costs(known)[digest], known, library.results / kind / digest), memories(known)
+    made, needed = (
+        telemetry.pace_of(known[digest], planned_costs(known)[digest], known, library.results / kind / digest),
+        peak_memories(known),
+    )
     processes = execution.Run(**known[digest]["run"]).processes
     return made and made._replace(needed=one.host * processes if (one := needed[digest]) else None)
 
@@ -285,7 +288,7 @@ def _remedy(plan: Plan, digest: str, results: Path, limit: float, held: str) -> 
         changed = dict[str, int](run)
         while True:
             known[digest] = {**stage, "spec": {**stage["spec"], **spec}, "run": {**stage["run"], **changed}}
-            found = memories(known)[digest]
+            found = peak_memories(known)[digest]
             if found is None or getattr(found, held) <= limit:
                 said = [f"{key}: true" for key in spec] + [f"run.{key}: {json.dumps(value)}" for key, value in changed.items()]
                 return f"write {' and '.join(said)}, which needs {getattr(found, held, 0.0) / 1e9:.3g} GB"

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from interplay.core import artifact, model
-from interplay.kinds.stages import numerics_class, rehashed
+from interplay.kinds.stages import digest_of_content, numerics_class
 from interplay.kinds.table import KINDS, read_by
 from interplay.study.plan import Plan, Stage, flat_name
 
@@ -349,7 +349,7 @@ def of_record(out: Path) -> tuple[list[File], list[Damage]]:
     try:
         record = artifact.read_json(path)
         files = [File(out, out / name, int(size), str(sha256)) for name, (size, sha256) in record["files"].items()]
-        kind, named, identity = record["kind"], record["digest"], rehashed(record)
+        kind, named, identity = record["kind"], record["digest"], digest_of_content(record)
     except model.UserError as error:
         return [], [Damage(out, str(error))]
     except (AttributeError, KeyError, TypeError, ValueError):

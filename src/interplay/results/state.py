@@ -219,7 +219,7 @@ def drifted_stages(results: Path, stages: Iterable[tuple[str, str]]) -> dict[str
     found: dict[str, list[str]] = {}
     for kind, digest in stages:
         made_by = metrics.read_telemetry(artifact.folder(results, kind, digest)).get("sources")
-        for name in sources.differing(made_by, sources.present(kind, made_by)) if made_by else []:
+        for name in sources.differing_files(made_by, sources.present_files(kind, made_by)) if made_by else []:
             found.setdefault(name, []).append(digest)
     return dict(sorted(found.items(), key=lambda item: (-len(item[1]), item[0])))
 

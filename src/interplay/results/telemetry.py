@@ -150,7 +150,7 @@ def _own_clock(stage: formulas.Json, cost: formulas.Cost, telemetry: formulas.Js
     if trained and "tokens" in spec:
         return float(spec["tokens"] / trained)
     if sampled and table.KINDS[stage["kind"]].makes == "samples":
-        return planned.realised(artifact.record(folder), cost.parameters).sampled / float(sampled)
+        return planned.realised_cost(artifact.record(folder), cost.parameters).sampled / float(sampled)
     return telemetry.get("train_seconds") if _wall_clock(telemetry) else None
 
 

@@ -1,33 +1,26 @@
 """Rollouts of a step: sampling requests played by the episode, judged and rewarded; what decoding makes of sampling."""
 
-import copy
 import math
-import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from tokenizers import Tokenizer
 
 from interplay.core import curve, extension, random
 from interplay.data import sets, tokenizer as text
-from interplay.data.steps.turns import Library
 from interplay.data.trajectory import joined_text
 from interplay.kernels import exact
-from interplay.model import decoder, heads
-from interplay.rl import advantages, continuation, requests, reward_spec, shaping
+from interplay.model import heads
+from interplay.rl import continuation, requests, reward_spec, shaping
+from interplay.rl.assembly import RunState, judged_completions
 from interplay.rl.batch import Batch, Memory, Span, StepContext, join, offsets, seams_of, take, to_tokens
-from interplay.rl.opponents import Opponents
 from interplay.rl.request_spec import AdaptiveTemperature, Decoding, LaggedNucleus, OwnDecoding
 from interplay.rl.rewards import Graders, Rewards, by_turn, pays_turns, right_by, score_completions
-from interplay.rl.sampler import Outcome, Sampler, outcome_of
-from interplay.rl.spec import RLSpec
+from interplay.rl.sampler import Outcome, outcome_of
 from interplay.rollout import request
-from interplay.rollout.engine import Coroutine, Engine
 from interplay.rollout.episodes import play_episodes
 from interplay.rollout.turns import Played, Setting
 from interplay.tasks import transcripts, verdict
@@ -53,13 +46,6 @@ def update_decoding(spec: Decoding | None, batch: Batch, now: StepContext) -> No
         return
     if scale := request.scale_of(now.entropy(batch)[batch.mask()], spec.entropy_pivot, now.by):
         now.memory.tensors[SCALE] = torch.tensor(scale, dtype=torch.float64)
-
-
-def lagged_policy(spec: Decoding | None, policy: decoder.Decoder) -> heads.Lagged | None:
-    """The policy with a copy of its present weights, in whose nucleus it acts (NLPO, arXiv:2210.01241); None: it acts freely."""
-    if not isinstance(spec, LaggedNucleus):
-        return None
-    return heads.Lagged(policy, copy.deepcopy(policy).requires_grad_(False), spec.top_p)
 
 
 def update_lagged(spec: Decoding | None, lagged: heads.Lagged | None, step: int) -> None:
@@ -106,33 +92,32 @@ def episode_rewards(
     each row. Raises ValueError where episodes have one turn."""
     if played.turns is None:
         raise ValueError("an episode of one turn is paid as a whole")
-    each = [(i, turn) for i, of_row in enumerate(played.turns) for turn in of_row if turn.verdict is not None]
-    given = [[turn.paid or 0.0 for turn in of_row] for of_row in played.turns]
-    totals = [math.fsum(given[i]) if turn.number == len(given[i]) - 1 else given[i][turn.number] for i, turn in each]
-    about = (
-        [rows[i] for i, _ in each],
-        [t.judged for _, t in each],
-        [t.verdict for _, t in each if t.verdict],
-        graders,
-        None,
-        totals,
-    )
-    paid = score_completions(spec, *about)
-    terms = [score_completions(one, *about) for one in reward_spec.terms_of(spec)] if pays_turns(spec) else []
-    found = {(i, turn.number): place for place, (i, turn) in enumerate(each)}
-    last = [found.get((i, turns[-1].number)) if turns else None for i, turns in enumerate(played.turns)]
+    answers = [(i, turn) for i, turns in enumerate(played.turns) for turn in turns if turn.verdict is not None]
+    given = [[turn.paid or 0.0 for turn in turns] for turns in played.turns]
+    totals = [math.fsum(given[i]) if turn.number == len(given[i]) - 1 else given[i][turn.number] for i, turn in answers]
+
+    def score(one: reward_spec.Reward) -> Rewards:
+        texts, verdicts = [turn.judged for _, turn in answers], [turn.verdict for _, turn in answers if turn.verdict]
+        return score_completions(one, [rows[i] for i, _ in answers], texts, verdicts, graders, None, totals)
+
+    paid = score(spec)
+    terms = [score(one) for one in reward_spec.terms_of(spec)] if pays_turns(spec) else []
+    place = {(i, turn.number): at for at, (i, turn) in enumerate(answers)}
+    last = [place.get((i, turns[-1].number)) if turns else None for i, turns in enumerate(played.turns)]
     spans = []
-    for i, of_row in enumerate(played.turns):
-        values = [paid.sequence[found[i, t.number]] if (i, t.number) in found else 0.0 for t in of_row]
-        values = by_turn(spec, terms, place, given[i]) if terms and (place := last[i]) is not None else values
-        spans.append([Span(t.start, t.end, t.number, value) for t, value in zip(of_row, values, strict=True)])
+    for i, turns in enumerate(played.turns):
+        if terms and (at := last[i]) is not None:
+            values = by_turn(spec, terms, at, given[i])
+        else:
+            values = [paid.sequence[place[i, t.number]] if (i, t.number) in place else 0.0 for t in turns]
+        spans.append([Span(t.start, t.end, t.number, value) for t, value in zip(turns, values, strict=True)])
+
+    def of_last(values: Sequence[float]) -> list[float]:
+        return [0.0 if at is None else values[at] for at in last]
+
     return EpisodeRewards(
         verdicts=[turns[-1].verdict or transcripts.UNANSWERED if turns else transcripts.UNANSWERED for turns in played.turns],
-        rewards=Rewards(
-            [0.0 if place is None else paid.sequence[place] for place in last],
-            {name: [0.0 if place is None else values[place] for place in last] for name, values in paid.parts.items()},
-            spans,
-        ),
+        rewards=Rewards(of_last(paid.sequence), {name: of_last(values) for name, values in paid.parts.items()}, spans),
         turns=[[turn.verdict for turn in turns] for turns in played.turns],
     )
 
@@ -158,53 +143,23 @@ def credited_rewards(found: EpisodeRewards, played: Played) -> EpisodeRewards:
 # Groups of completions: what the planner asks for, sampled by the episode and judged by the reward.
 
 
-@dataclass
-class TrainerState:
-    """What the steps of a run share. Sampler, memory and critic have state that is saved with every checkpoint."""
-
-    spec: RLSpec
-    pool: sets.Pool
-    tokenizer: Tokenizer
-    special: text.Special
-    tokenizer_files: Path
-    """The folder whose files go into every model that is saved."""
-    engine: Engine
-    sampler: Sampler
-    memory: Memory
-    critic: advantages.Critic | None = None
-    stack: Coroutine | None = None
-    """What the run is as a replica of a stack."""
-    numerics: str = ""
-    """Of a record: `stacked` where a step was made in a stack."""
-    graders: Graders | None = None
-    """What rewards are computed with that read more than texts."""
-    opponents: Opponents | None = None
-    """Who plays the seats that are not the policy's."""
-    library: Library | None = None
-    """Entries that the context of an episode finds."""
-
-    def clock(self) -> float:
-        """Seconds, of a replica its own."""
-        return self.stack.clock() if self.stack else time.monotonic()
-
-
-def step_context(world: TrainerState, step: int, **more: Any) -> StepContext:
+def step_context(run: RunState, step: int, **more: Any) -> StepContext:
     """A step of a run as members of the method see it; `more`: what they may ask of the trainer's models."""
-    spec = world.spec
-    if world.graders and world.graders.judge:
-        more["judge"] = world.graders.judge.scores
+    spec = run.spec
+    if run.graders and run.graders.judge:
+        more["judge"] = run.graders.judge.scores
     return StepContext(
         method=seams_of(spec.method),
-        memory=world.memory,
+        memory=run.memory,
         step=step,
         progress=curve.progress_at(step, spec.steps),
         max_completion_length=spec.max_completion_length,
-        pad=world.special.pad,
-        rows=world.pool.rows,
+        pad=run.special.pad,
+        rows=run.pool.rows,
         seed=spec.seed,
-        gold=partial(gold_solution, world),
-        encode=lambda written: text.encode_texts(world.tokenizer, [written])[0],
-        offsets=partial(offsets, world.tokenizer),
+        gold=partial(gold_solution, run),
+        encode=lambda written: text.encode_texts(run.tokenizer, [written])[0],
+        offsets=partial(offsets, run.tokenizer),
         by=exact.functions(spec.numerics),
         **more,
     )
@@ -220,51 +175,65 @@ class Rollouts(NamedTuple):
     """(N,) bool: rows that measure the policy on the bare prompt."""
 
 
-def draw_batch(world: TrainerState, ids: list[int], now: StepContext, seen: Counter[int]) -> Batch:
+def draw_batch(run: RunState, ids: list[int], now: StepContext, seen: Counter[int]) -> Batch:
     """The groups of further prompts, sampled, judged and shaped; the sampler observes the results of the bare prompts. `seen`
     counts this step's samples by noise key."""
-    rows = [world.pool.rows[i] for i in ids]
-    expected = world.sampler.expected(ids)
-    parts = [sample_rollouts(world, ids, continuation.first_requests(rows, now), now, seen)]
+    rows = [run.pool.rows[i] for i in ids]
+    expected = run.sampler.expected(ids)
+    parts = [sample_rollouts(run, ids, continuation.first_requests(rows, now), now, seen)]
     batch = parts[0].batch
     while asks := continuation.next_requests(rows, batch, len(parts) - 1, now):
-        parts.append(sample_rollouts(world, ids, asks, now, seen))
-        batch = join([part.batch for part in parts], world.special.pad, same_groups=True)
+        parts.append(sample_rollouts(run, ids, asks, now, seen))
+        batch = join([part.batch for part in parts], run.special.pad, same_groups=True)
     slots = torch.cat([part.slots for part in parts])
-    world.sampler.observe(now.step, outcomes(ids, batch, slots, torch.cat([part.plain for part in parts])))
+    run.sampler.observe(now.step, outcomes(ids, batch, slots, torch.cat([part.plain for part in parts])))
     if expected is not None:
         batch = replace(batch, expected=expected[slots])
     return shaping.shape_rewards(batch, now)
 
 
-def sample_rollouts(
-    world: TrainerState, ids: list[int], asks: requests.Requests, now: StepContext, seen: Counter[int]
-) -> Rollouts:
+def sample_rollouts(run: RunState, ids: list[int], asks: requests.Requests, now: StepContext, seen: Counter[int]) -> Rollouts:
     """The completions that are asked for, each judged against the gold of its prompt."""
-    spec, pool = world.spec, world.pool
-    keys = [sets.noise_key(pool.rows[ids[ask.slot]]) for ask in asks]
-    asked = episode_requests(contexts(world, [ask.sampling for ask in asks]), keys, [ask.n for ask in asks], seen)
-    rows = [pool.rows[ids[ask.slot]] for ask in asks]
-    played = play_episodes(spec.method.episode, setting(world, rows, now.step, asks[0].limit), asked)
-    rollouts = played.rollouts
-    prompts = contexts(world, [ask.training for ask in asks])
+    rows = [run.pool.rows[ids[ask.slot]] for ask in asks]
+    prompts = contexts(run, [ask.sampling for ask in asks])
+    asked = episode_requests(prompts, [sets.noise_key(row) for row in rows], [ask.n for ask in asks], seen)
+    played = play_episodes(run.spec.method.episode, setting(run, rows, now.step, asks[0].limit), asked)
+    batch = judged_batch(run, played, ids, asks)
+    of_row = [asks[number] for number in played.rollouts.request.tolist()]
+    slots = torch.tensor([ask.slot for ask in of_row])
+    plain = torch.tensor([ask.own or (ask.group is None and not ask.given) for ask in of_row], dtype=torch.bool)
+    plain &= batch.finished() & batch.baseline_mask()
+    if batch.off_policy is not None:
+        plain &= ~batch.off_policy
+    if played.learnt is None:
+        return Rollouts(batch, slots, plain)
+    rows_kept = played.learnt.nonzero()[:, 0]
+    learnt = take(batch, rows_kept)
+    return Rollouts(replace(learnt, row=torch.arange(len(learnt))), slots[rows_kept], plain[rows_kept])
+
+
+def judged_batch(run: RunState, played: Played, ids: list[int], asks: requests.Requests) -> Batch:
+    """Episodes as a batch, a row for each, with verdicts and rewards; groups are those of the requests, in each those of a tree
+    of episodes or of a seat."""
+    rollouts, trees, seats = played.rollouts, played.trees, played.seats
     made_by, longest = rollouts.request.tolist(), int(rollouts.lengths.max())
     of_row = [asks[number] for number in made_by]
     row_ids = [ids[ask.slot] for ask in of_row]
     written = [t[:n] for t, n in zip(rollouts.tokens.tolist(), rollouts.lengths.tolist(), strict=True)]
-    completions = world.tokenizer.decode_batch(written)
+    completions = run.tokenizer.decode_batch(written)
     whole = [ask.given + completion for ask, completion in zip(of_row, completions, strict=True)]
-    found = score_rollouts(world, played, row_ids, written, completions, whole)
+    found = score_rollouts(run, played, row_ids, written, completions, whole)
+    prompts = contexts(run, [ask.training for ask in asks])
     foreign = torch.tensor([ask.sampling != ask.training for ask in of_row], dtype=torch.bool)
     going_on = torch.tensor([ask.goes_on for ask in of_row], dtype=torch.bool) & rollouts.truncated
     shown = torch.tensor([math.nan if ask.shown is None else ask.shown for ask in of_row], dtype=torch.float64)
     groups = torch.tensor([ask.slot if ask.group is None else ask.group for ask in of_row])
-    if played.trees is not None:
-        groups = groups * (int(played.trees.max()) + 1) + played.trees
-    batch = Batch(
+    groups = groups if trees is None else groups * (int(trees.max()) + 1) + trees
+    groups = groups if seats is None else groups * (len(played.seat_names) or 2) + seats
+    return Batch(
         row=torch.arange(len(of_row)),
         ids=torch.tensor(row_ids),
-        groups=groups if played.seats is None else (len(played.seat_names) or 2) * groups + played.seats,
+        groups=groups,
         prompts=played.prompts or [prompts[number] for number in made_by],
         tokens=rollouts.tokens[:, :longest],
         lengths=rollouts.lengths,
@@ -272,7 +241,7 @@ def sample_rollouts(
         truncated=rollouts.truncated,
         completions=whole if played.segments is None else [joined_text(one) for one in played.segments],
         verdicts=found.verdicts,
-        right=right_by(spec.reward, found.verdicts),
+        right=right_by(run.spec.reward, found.verdicts),
         rewards=torch.tensor(found.rewards.sequence, dtype=torch.float64),
         parts={name: torch.tensor(values, dtype=torch.float64) for name, values in found.rewards.parts.items()},
         spans=found.rewards.spans,
@@ -282,62 +251,54 @@ def sample_rollouts(
         observed=None if played.observed is None else played.observed[:, :longest],
         turns=found.turns if played.turns is not None else None,
         shown=None if shown.isnan().all() else shown,
-        seats=played.seats,
+        seats=seats,
         segments=played.segments,
     )
-    bare = torch.tensor([ask.own or (ask.group is None and not ask.given) for ask in of_row], dtype=torch.bool)
-    bare &= ~foreign & ~going_on & batch.baseline_mask()
-    slots = torch.tensor([ask.slot for ask in of_row])
-    if played.learnt is None:
-        return Rollouts(batch, slots, bare)
-    rows_kept = played.learnt.nonzero()[:, 0]
-    learnt = take(batch, rows_kept)
-    return Rollouts(replace(learnt, row=torch.arange(len(learnt))), slots[rows_kept], bare[rows_kept])
 
 
-def setting(world: TrainerState, rows: list[verdict.Row], step: int, limit: int | None = None) -> Setting:
+def setting(run: RunState, rows: list[verdict.Row], step: int, limit: int | None = None) -> Setting:
     """What the episodes of a step are played with; `rows`: the problem of each request, `limit`: tokens at most, where that is
     not the run's."""
     return Setting(
-        engine=world.engine,
-        sampling=sampling(world, step, limit),
-        encode=partial(text.encode_texts, world.tokenizer),
-        decode=world.tokenizer.decode_batch,
+        engine=run.engine,
+        sampling=sampling(run, step, limit),
+        encode=partial(text.encode_texts, run.tokenizer),
+        decode=run.tokenizer.decode_batch,
         rows=rows,
-        verify=partial(sets.judge_completion, world.spec.verify()),
+        verify=partial(sets.judge_completion, run.spec.verify()),
         problem=sets.problem_of,
-        reply=partial(text.chat_reply, world.tokenizer_files),
-        others=world.opponents.engines() if world.opponents else {},
-        past=world.opponents.past_names() if world.opponents else (),
-        library=world.library,
+        reply=partial(text.chat_reply, run.tokenizer_files),
+        others=run.opponents.engines() if run.opponents else {},
+        past=run.opponents.past_names() if run.opponents else (),
+        library=run.library,
     )
 
 
 def score_rollouts(
-    world: TrainerState, played: Played, ids: list[int], tokens: list[list[int]], completions: list[str], whole: list[str]
+    run: RunState, played: Played, ids: list[int], tokens: list[list[int]], completions: list[str], whole: list[str]
 ) -> EpisodeRewards:
     """What the rows are worth; `ids`: the prompt of each, `tokens` and `completions`: what was written, `whole`: what is judged
     where an episode has one turn."""
-    spec, rows = world.spec, [world.pool.rows[i] for i in ids]
+    spec, rows = run.spec, [run.pool.rows[i] for i in ids]
     if played.turns is not None:
-        return credited_rewards(episode_rewards(spec.reward, played, rows, world.graders), played)
+        return credited_rewards(episode_rewards(spec.reward, played, rows, run.graders), played)
     verdicts = sets.judge_completions(rows, whole, spec.verify())
-    rewards = score_completions(spec.reward, rows, whole, verdicts, world.graders, played.rollouts.truncated.tolist())
+    rewards = score_completions(spec.reward, rows, whole, verdicts, run.graders, played.rollouts.truncated.tolist())
     if rewards.spans is not None:
         texts = zip(tokens, completions, rewards.spans, strict=True)
-        rewards = rewards._replace(spans=[to_tokens(world.tokenizer, *row) for row in texts])
+        rewards = rewards._replace(spans=[to_tokens(run.tokenizer, *row) for row in texts])
     return EpisodeRewards(verdicts, rewards, [])
 
 
-def gold_solution(world: TrainerState, i: int) -> tuple[str, list[int]]:
+def gold_solution(run: RunState, i: int) -> tuple[str, list[int]]:
     """Text and tokens of the gold solution of a prompt, with the end token."""
-    text_of = world.pool.rows[i].solution
-    return text_of, [*text.encode_texts(world.tokenizer, [text_of])[0], world.special.eos]
+    text_of = run.pool.rows[i].solution
+    return text_of, [*text.encode_texts(run.tokenizer, [text_of])[0], run.special.eos]
 
 
-def contexts(world: TrainerState, texts: list[str]) -> list[list[int]]:
+def contexts(run: RunState, texts: list[str]) -> list[list[int]]:
     """Tokens of what completions follow."""
-    return text.encode_turns(world.tokenizer, texts, world.special.eos)
+    return text.encode_turns(run.tokenizer, texts, run.special.eos)
 
 
 def outcomes(ids: list[int], batch: Batch, slots: torch.Tensor, plain: torch.Tensor) -> list[Outcome]:
@@ -353,17 +314,59 @@ def outcomes(ids: list[int], batch: Batch, slots: torch.Tensor, plain: torch.Ten
     ]
 
 
-def sampling(world: TrainerState, step: int, limit: int | None = None) -> request.Sampling:
+def sampling(run: RunState, step: int, limit: int | None = None) -> request.Sampling:
     """The policy itself at the method's temperature: RL's gradient is of the distribution that was sampled, so nothing is cut
     off. What the method's decoding makes of that. `limit`: tokens at most, where that is not the run's."""
-    spec = world.spec
+    spec = run.spec
     usual = request.Sampling(
         temperature=spec.temperature,
         top_p=1.0,
         top_k=0,
         max_completion_length=limit or spec.max_completion_length,
         seed=random.stream_key(spec.seed, "rollout", step),
-        eos=world.special.eos,
-        pad=world.special.pad,
+        eos=run.special.eos,
+        pad=run.special.pad,
     )
-    return decode_sampling(spec.method.decoding, usual, world.memory)
+    return decode_sampling(spec.method.decoding, usual, run.memory)
+
+
+# What a state is worth by sampling on from it (VinePPO, arXiv:2410.01679; SPO, arXiv:2505.23564).
+
+
+def continuation_values(
+    run: RunState, step: int, seen: Counter[int], batch: Batch, places: Sequence[tuple[int, int]], n: int
+) -> torch.Tensor:
+    """(M,) float64: mean reward of `n` completions of each place (row, tokens of it that are kept); equal states are sampled
+    once. n = 0: of the greedy one. `seen` counts this step's samples by noise key. The whole is cut at the run's limit, as a
+    completion is."""
+    state = [(tuple(batch.prompts[row]), tuple(batch.tokens[row, :kept].tolist())) for row, kept in places]
+    first = {one: number for number, one in reversed(list(enumerate(state)))}
+    distinct = sorted(first.values())
+    values = dict(zip(distinct, _mean_rewards(run, step, seen, batch, [places[i] for i in distinct], n), strict=True))
+    return torch.tensor([values[first[one]] for one in state], dtype=torch.float64)
+
+
+def _mean_rewards(
+    run: RunState, step: int, seen: Counter[int], batch: Batch, places: list[tuple[int, int]], n: int
+) -> list[float]:
+    """The mean rewards of different states."""
+    spec, pool = run.spec, run.pool
+    stems = [batch.tokens[row, :kept].tolist() for row, kept in places]
+    asked = []
+    for (row, _), stem in zip(places, stems, strict=True):
+        noise = random.stream_key("continued", sets.noise_key(pool.rows[int(batch.ids[row])]), *stem)
+        asked.append(request.Request(batch.prompts[row] + stem, noise, seen[noise], max(n, 1)))
+        seen[noise] += n
+    drawn = sampling(run, step)
+    found = run.engine.generate(asked, drawn if n else drawn._replace(temperature=0.0, heat=None))
+    made_by = found.request.tolist()
+    lengths = zip(found.lengths.tolist(), made_by, strict=True)
+    ends = [min(length, spec.max_completion_length - len(stems[i])) for length, i in lengths]
+    tokens = [stems[i] + row[:end] for i, row, end in zip(made_by, found.tokens.tolist(), ends, strict=True)]
+    rows = [pool.rows[int(batch.ids[places[i][0]])] for i in made_by]
+    cut = [row[-1:] != [run.special.eos] for row in tokens]
+    rewards, _ = judged_completions(spec, rows, run.tokenizer.decode_batch(tokens), run.graders, cut)
+    sums = [0.0] * len(places)
+    for i, reward in zip(made_by, rewards, strict=True):
+        sums[i] += reward
+    return [total / max(n, 1) for total in sums]

@@ -17,7 +17,7 @@ from interplay.data import sets, tokenizer as text
 from interplay.model import device, folder
 from interplay.model.decoder import Decoder
 from interplay.optim import distributed, optimizer
-from interplay.rl import draw, group_advantages, loop, proposals, requests, sampler, samplers
+from interplay.rl import assembly, draw, group_advantages, loop, proposals, requests, sampler, samplers
 from interplay.rl.batch import Batch, Memory, StepContext, seams_of
 from interplay.rl.rewards import Graders
 from interplay.rl.spec import TeachSpec
@@ -59,9 +59,9 @@ def become(decoder: Decoder, known: Weights) -> None:
             parameter.copy_(known[name])
 
 
-def world(school: School, spec: TeachSpec, rows: Sequence[Row]) -> draw.TrainerState:
+def student_run(school: School, spec: TeachSpec, rows: Sequence[Row]) -> assembly.RunState:
     """What the RL loop works on, with a memory of its own."""
-    return draw.TrainerState(
+    return assembly.RunState(
         spec=spec,
         pool=sets.Pool(list(rows), [len(rows)]),
         tokenizer=school.tokenizer,
@@ -84,9 +84,9 @@ def trained(school: School, rows: Sequence[Row], step: int, factor: float) -> pr
     )
     optimizers = optimizer.build_optimizers(own.optimizer, school.student.named_parameters(), own.dtype)
     learner = Learner(own, school.student, school.references, optimizers, school.micro_batch_tokens)
-    course, seconds = world(school, own, rows), defaultdict[str, float](float)
+    course, seconds = student_run(school, own, rows), defaultdict[str, float](float)
     optimizer.set_lr(optimizers, factor)
-    return [loop.stepped(course, learner, number, seconds)[2] for number in range(1, own.steps + 1)]
+    return [loop.unrecorded_step(course, learner, number, seconds)[2] for number in range(1, own.steps + 1)]
 
 
 def ask(school: School, rows: Sequence[Row], n: int, *words: int | str) -> tuple[list[int], int]:
@@ -95,7 +95,7 @@ def ask(school: School, rows: Sequence[Row], n: int, *words: int | str) -> tuple
     if not rows:
         return [], 0
     spec = school.spec.model_copy(update={"seed": random.stream_key(school.spec.seed, *words)})
-    place = world(school, spec, rows)
+    place = student_run(school, spec, rows)
     asks = [requests.plain_request(slot, n, row.prompt) for slot, row in enumerate(rows)]
     found = draw.sample_rollouts(
         place, list(range(len(rows))), asks, StepContext(seams_of(spec.method), place.memory), Counter()
@@ -150,9 +150,9 @@ def teach_student(spec: TeachSpec, inputs: dict[str, Path], out: Path, how: exec
     `out/resume` where there is one. Roles: see TeachSpec.
 
     Raises UserError where the tokenizer cannot end a proposal, PermanentError at the first loss that is not finite."""
-    course = assembled(spec, inputs, how)
+    course = assemble_course(spec, inputs, how)
     with closing(course.school.engine, *([course.teacher.engine] if course.teacher else [])):
-        done = restored(course, out)
+        done = restore_course(course, out)
         teach_steps(course, out, how, done)
     become(course.school.student, course.known)
     folder.save_decoder(course.school.student, out / "model", course.school.files)
@@ -160,9 +160,9 @@ def teach_student(spec: TeachSpec, inputs: dict[str, Path], out: Path, how: exec
     return proposals.summary(read(out))
 
 
-def assembled(spec: TeachSpec, inputs: dict[str, Path], how: execution.Run) -> Course:
+def assemble_course(spec: TeachSpec, inputs: dict[str, Path], how: execution.Run) -> Course:
     """All that a run has before its first step."""
-    student, references, tokenizer, hard = loop.loaded(spec, inputs, how)
+    student, references, tokenizer, hard = assembly.load_models(spec, inputs, how)
     dtype, init = getattr(torch, spec.dtype), inputs["init"]
     base = init / "model"
     school = School(
@@ -194,7 +194,7 @@ def assembled(spec: TeachSpec, inputs: dict[str, Path], how: execution.Run) -> C
     return Course(school, teacher, hard, instances, weights(student))
 
 
-def restored(course: Course, out: Path) -> int:
+def restore_course(course: Course, out: Path) -> int:
     """Put teacher and student into the state that was saved last; returns the steps behind it, 0 where none was."""
     saved = distributed.load_checkpoint(out / "resume" / "state")
     if saved is None:
@@ -242,7 +242,7 @@ def one_step(course: Course, out: Path, step: int) -> dict[str, float]:
     spec = course.school.spec
     factor = optimizer.lr_factor(spec.schedule, step, spec.steps)
     offered, batch = offer(course, step)
-    rewards, measured = valued(course, offered, step, factor)
+    rewards, measured = value_proposals(course, offered, step, factor)
     invalid = torch.tensor([one.row is None for one in offered])
     advantage = proposals.credited(rewards, invalid, spec.invalid_penalty)
     shared = rewards.repeat_interleave(spec.problems_per_dataset) - spec.invalid_penalty * invalid.double()
@@ -277,7 +277,9 @@ def update_teacher(
     return {f"teacher/{name}": value for name, value in {**measured, **values}.items()}
 
 
-def valued(course: Course, offered: list[proposals.Proposal], step: int, factor: float) -> tuple[torch.Tensor, dict[str, float]]:
+def value_proposals(
+    course: Course, offered: list[proposals.Proposal], step: int, factor: float
+) -> tuple[torch.Tensor, dict[str, float]]:
     """What each dataset, the valid ones of its proposals, is worth (g,) float64, and metrics; where its student is promoted, that
     one's weights are in `course.known` then."""
     school, spec = course.school, course.school.spec

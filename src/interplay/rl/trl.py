@@ -21,7 +21,7 @@ from interplay.data import tokenizer as text
 from interplay.model import folder, trl as shared
 from interplay.model.decoder import Decoder
 from interplay.optim import distributed
-from interplay.rl import draw, loop, policy, records, update
+from interplay.rl import assembly, draw, policy, records, update
 from interplay.rl.batch import Batch
 from interplay.rl.spec import RLSpec
 from interplay.rollout.engine import closing
@@ -38,21 +38,21 @@ OPTIONS = (
 def train_with_trl(spec: RLSpec, inputs: dict[str, Path], out: Path, how: execution.Run) -> dict[str, Any]:
     """Train and write what `rl.loop.train_policy` writes, but for `state/`. Resumes from TRL's checkpoint in `out/resume` where
     there is one. Raises PermanentError at the first loss that is not finite, UserError for a model that transformers computes."""
-    world, learner = loop.assembled(spec, inputs, how, out)
+    run, learner = assembly.assemble_run(spec, inputs, how, out)
     shared.prepare(how, learner.policy)
     agree = distributed.all_reduce_flags if how.processes > 1 else None
-    with closing(world.engine), execution.save_points(how.save_minutes, agree) as saves:
-        run = Recorder(world, learner.policy, out, saves)
-        Trainer(run, inputs["init"] / "model", arguments(spec, how, out, longest_prompt(world)))
-        run.run()
-        folder.save_decoder(run.load_into(run.decoder), out / "model", world.tokenizer_files)
+    with closing(run.engine), execution.save_points(how.save_minutes, agree) as saves:
+        recorder = Recorder(run, learner.policy, out, saves)
+        Trainer(recorder, inputs["init"] / "model", arguments(spec, how, out, longest_prompt(run)))
+        recorder.run()
+        folder.save_decoder(recorder.load_into(recorder.decoder), out / "model", run.tokenizer_files)
     records.finish(out, spec.steps)
     return records.summarise_run(read(out)) if execution.is_first_rank() else {}
 
 
-def longest_prompt(world: draw.TrainerState) -> int:
+def longest_prompt(run: assembly.RunState) -> int:
     """Tokens of the longest prompt."""
-    return max(map(len, text.encode_texts(world.tokenizer, [row.prompt for row in world.pool.rows])))
+    return max(map(len, text.encode_texts(run.tokenizer, [row.prompt for row in run.pool.rows])))
 
 
 def arguments(spec: RLSpec, how: execution.Run, out: Path, longest: int) -> trl.GRPOConfig:
@@ -131,25 +131,25 @@ class Recorder(shared.Recorder):
     advantages: Tensor
     batch: Batch
 
-    def __init__(self, world: draw.TrainerState, decoder: Decoder, out: Path, saves: execution.Saves) -> None:
-        super().__init__(world.spec, world.spec.steps, out, saves, updates(world.spec))
-        self.world, self.decoder = world, decoder
+    def __init__(self, run: assembly.RunState, decoder: Decoder, out: Path, saves: execution.Saves) -> None:
+        super().__init__(run.spec, run.spec.steps, out, saves, updates(run.spec))
+        self.run_state, self.decoder = run, decoder
         self.sums: dict[str, float] = {}
         self.peaks: dict[str, float] = {}
         self.started = time.monotonic()
         if self.spec.engine == "hf":
-            world.engine = Generate(self)
+            run.engine = Generate(self)
 
     def begin(self, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
         """Go on with sampler, memory and files of the last save."""
         if state:
-            loop.restore_members(self.world, tensors, state)
+            assembly.restore_members(self.run_state, tensors, state)
         self.metrics, self.progress = Metrics(self.out, self.done), Progress(self.spec.steps, "steps", self.done)
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Those of sampler and memory."""
         self.metrics.sync()
-        return loop.saved_members(self.world)
+        return assembly.saved_members(self.run_state)
 
     # What TRL asks for.
 
@@ -157,9 +157,9 @@ class Recorder(shared.Recorder):
         """The completions of a step, of which each process gets its share (`rollout_func`)."""
         spec, step = self.spec, trainer.state.global_step // updates(self.spec) + 1
         self.load_into(self.decoder)
-        ids = self.world.sampler.select(spec.prompts_per_step, step)
-        self.batch = draw.draw_batch(self.world, ids, draw.step_context(self.world, step), Counter())
-        self.world.sampler.learn(step)
+        ids = self.run_state.sampler.select(spec.prompts_per_step, step)
+        self.batch = draw.draw_batch(self.run_state, ids, draw.step_context(self.run_state, step), Counter())
+        self.run_state.sampler.learn(step)
         mine = range(len(self.batch))[self._share(len(self.batch))]
         cut = [(i, int(self.batch.lengths[i])) for i in mine]
         return {
@@ -193,7 +193,9 @@ class Recorder(shared.Recorder):
         """Write the metrics and rollouts of a step."""
         values, spec = self._values(), self.spec
         self.metrics.write(step, **values, lr=self.lr_factor(step) * spec.optimizer.learning_rate)
-        records.write_step(self.out, step, spec, self.world.pool, self.batch, self.advantages, self.world.tokenizer.decode_batch)
+        records.write_step(
+            self.out, step, spec, self.run_state.pool, self.batch, self.advantages, self.run_state.tokenizer.decode_batch
+        )
         self.progress.update(step, reward=values["reward"], strict=values["strict"], entropy=values["entropy"])
         self.sums, self.peaks = {}, {}
 
@@ -215,8 +217,8 @@ class Recorder(shared.Recorder):
         return {
             **measured,
             **records.sampled_counts(self.batch),
-            **records.drawn_shares(self.batch, self.world.pool),
-            **{f"sampler/{name}": value for name, value in self.world.sampler.metrics().items()},
+            **records.drawn_shares(self.batch, self.run_state.pool),
+            **{f"sampler/{name}": value for name, value in self.run_state.sampler.metrics().items()},
             **means,
             **own,
             "optimizer_steps": float(len(self.logs)),
@@ -228,7 +230,7 @@ class Recorder(shared.Recorder):
         step, last = divmod(state.global_step, self.updates)
         if last == 0 and step in self.spec.checkpoints:
             kept = self.out / "checkpoints" / str(step) / "model"
-            folder.save_decoder(self.load_into(self.decoder), kept, self.world.tokenizer_files)
+            folder.save_decoder(self.load_into(self.decoder), kept, self.run_state.tokenizer_files)
         super().on_step_end(args, state, control, **more)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:

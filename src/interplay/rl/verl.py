@@ -25,8 +25,8 @@ from interplay.core.metrics import Metrics, Progress, read, telemetry, whole_lin
 from interplay.data import audit, sets, tokenizer as text, trajectory
 from interplay.model import folder
 from interplay.rl import advantage_spec, group_advantages, records, rewards, sampler, samplers
+from interplay.rl.assembly import offline_outcomes
 from interplay.rl.batch import Batch
-from interplay.rl.loop import offline_outcomes
 from interplay.rl.spec import RLSpec
 from interplay.rl.verl_config import Json, configuration, learns, write_config
 

@@ -15,7 +15,6 @@ from interplay.rollout import seats
 from interplay.rollout.request import Kept, Request
 from interplay.rollout.spec import (
     Branching,
-    Call,
     CompletionEpisode,
     Context,
     EnvironmentEpisode,
@@ -29,15 +28,17 @@ from interplay.rollout.spec import (
     Turns,
 )
 from interplay.rollout.turns import (
+    Call,
     Played,
     Setting,
     Thread,
-    go_on,
-    left,
     not_replayed,
     opened,
     parted_rows,
-    whole,
+    played_rows,
+    read_action,
+    sample_turns,
+    whole_row,
     windowed_rows,
 )
 from interplay.tasks.family import Step, World, environment_of
@@ -63,7 +64,7 @@ def environment(spec: EnvironmentEpisode, setting: Setting, asked: Sequence[Requ
     episode ends. Raises UserError where the environment's replay is another episode."""
 
     def answer(thread: Thread, over: bool) -> Step | None:
-        row, call = setting.rows[thread.request], spec.action.read(thread.said[-1])
+        row, call = setting.rows[thread.request], read_action(spec.action, thread.said[-1])
         family = environment_of(row)
         if call.text is None:
             step = Step(spec.action.error.replace("{why}", call.why))
@@ -128,16 +129,16 @@ def _played(spec: Turns, setting: Setting, asked: Sequence[Request], answer: Cal
             _to_the_end(spec, setting, asked, again, answer, forks)
             threads += [*again, *forks]
         threads.sort(key=lambda one: (one.request, one.sample))
-        made = left([whole(thread) for thread in threads], setting.sampling.pad, False)
+        made = played_rows([whole_row(thread) for thread in threads], setting.sampling.pad, False)
         trees = torch.tensor([one.tree for one in threads]) if branch.baseline == "tree" else None
         return made._replace(trees=trees)
     if spec.context.name != "full":
         trained = getattr(spec.context, "trained", True)
-        rows = [line for one in threads for line in (parted_rows(one, trained) if one.parts else [whole(one)])]
-        return left(rows, setting.sampling.pad, True)
+        rows = [line for one in threads for line in (parted_rows(one, trained) if one.parts else [whole_row(one)])]
+        return played_rows(rows, setting.sampling.pad, True)
     if spec.window is None:
-        return left([whole(thread) for thread in threads], setting.sampling.pad, False)
-    return left([line for thread in threads for line in windowed_rows(thread, spec.window)], setting.sampling.pad, True)
+        return played_rows([whole_row(thread) for thread in threads], setting.sampling.pad, False)
+    return played_rows([line for thread in threads for line in windowed_rows(thread, spec.window)], setting.sampling.pad, True)
 
 
 def _to_the_end(
@@ -173,7 +174,7 @@ def _to_the_end(
         if live and spec.context.name != "full":
             _cut_history(spec.context, setting, asked, live, turn)
         if live:
-            go_on(setting, asked, live, turn, spec.window)
+            sample_turns(setting, asked, live, turn, spec.window)
         elif not joining:
             break
 
@@ -264,7 +265,7 @@ def _cut_history(context: Context, setting: Setting, asked: Sequence[Request], l
     for one in live:
         one.segments.append(Segment("observation", context.ask, len(one.said), tokens=asks))
     seed = random.stream_key(setting.sampling.seed, "note")
-    go_on(setting._replace(sampling=setting.sampling._replace(seed=seed), stop=None), asked, live, turn)
+    sample_turns(setting._replace(sampling=setting.sampling._replace(seed=seed), stop=None), asked, live, turn)
     for one in live:
         note = one.segments[-1]
         one.segments[-1] = note._replace(call="")
@@ -293,7 +294,7 @@ def reading(spec: ReadingEpisode, setting: Setting, asked: Sequence[Request]) ->
             pieces = [piece for piece in re.split(r"(\{(?:question|note|chunk)\})", template) if piece]
             tokens = [token for piece in pieces for token in (said[piece] if piece in said else setting.encode([piece])[0])]
             one.replace_history(tokens, setting.decode([tokens])[0])
-        go_on(setting, asked, live, turn)
+        sample_turns(setting, asked, live, turn)
         for one in live:
             answers = turn == len(each[one.request][1])
             judged = (one.said[-1], setting.verify(setting.rows[one.request], one.said[-1])) if answers else ("", None)
@@ -301,7 +302,7 @@ def reading(spec: ReadingEpisode, setting: Setting, asked: Sequence[Request]) ->
             one.notes |= set() if answers else {turn}
             one.kept = Kept() if answers else one.kept
     rows = [line for one in threads for line in parted_rows(one, spec.trained)]
-    return left(rows, setting.sampling.pad, True)
+    return played_rows(rows, setting.sampling.pad, True)
 
 
 def _chunks(spec: ReadingEpisode, setting: Setting, row: Row) -> tuple[str, list[list[int]]]:

@@ -20,6 +20,7 @@ from interplay.rollout.request import (
     assemble,
     draw_tokens,
     join,
+    share_prompts,
     split_together,
     uniform_noise,
 )
@@ -196,17 +197,21 @@ class Native:
         """The same of each replica of a stack, by its own requests and sampling."""
         decoders, blend = _side_by_side(self.decoder)
         parts = [Part(decoder.shape, decoder.weights(self.dtype)) for decoder in decoders]
+        in_kernel = len(parts) == 1 and parts[0].weights.compiled() and samplings[0].heat is None
+        asked = [share_prompts(some) for some in requests] if in_kernel else requests
 
         def complete(rows: int) -> Iterator[list[Rollouts | None]]:
-            batches = split_together(requests, rows)
-            if len(parts) == 1 and parts[0].weights.compiled() and samplings[0].heat is None:
+            batches = split_together(asked, rows)
+            if in_kernel:
                 made = complete_in_kernel(*parts[0], [batch for (batch,) in batches], samplings[0], self.room)
                 return ([one] for one in made)
             return (_complete(parts, blend, batch, samplings, self.graphs) for batch in batches)
 
         with device.report_out_of_memory("engine_batch", self.rows, lambda rows: next(complete(rows))):
             each = zip(zip(*complete(self.rows), strict=True), samplings, strict=True)
-            return [join([one for one in made if one], sampling) for made, sampling in each]
+            made = [join([one for one in made if one], sampling) for made, sampling in each]
+        numbers = [[number for number, one in enumerate(some) for _ in range(one.count)] for some in requests]
+        return [one._replace(request=torch.tensor(own)) for one, own in zip(made, numbers, strict=True)]
 
     def close(self) -> None:
         """Nothing is held."""

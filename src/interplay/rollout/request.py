@@ -216,6 +216,23 @@ def split_together(each: Sequence[list[Request]], rows: int) -> list[list[list[t
     return [[some[start:end] for some in parts] for start, end in zip(starts, ends, strict=True) if end]
 
 
+def share_prompts(requests: Sequence[Request]) -> list[Request]:
+    """The same samples in the same order, where neighbours that ask for the next samples of one prompt, and of which nothing is
+    kept yet, are one request: its prompt is passed once. Only for an engine whose bytes do not depend on what shares a pass."""
+    made: list[Request] = []
+    for one in requests:
+        if made and _follows(made[-1], one):
+            made[-1] = replace(made[-1], count=made[-1].count + one.count, kept=made[-1].kept + one.kept)
+        else:
+            made.append(one)
+    return made
+
+
+def _follows(last: Request, one: Request) -> bool:
+    same = (one.key, one.first, bool(one.kept)) == (last.key, last.first + last.count, bool(last.kept))
+    return same and one.prompt == last.prompt and not any(kept.tokens for kept in (*last.kept, *one.kept))
+
+
 def assemble(batch: list[tuple[int, Request]], tokens: torch.Tensor, logprobs: torch.Tensor, sampling: Sampling) -> Rollouts:
     """Rollouts of raw rows (N, T), one per sample of the batch: all that follows the end token is blanked."""
     tokens, logprobs = tokens.cpu(), logprobs.cpu().float()

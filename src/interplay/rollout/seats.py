@@ -14,8 +14,20 @@ from interplay.core.model import UserError, filled
 from interplay.data.trajectory import Segment
 from interplay.rollout import seat_spec as specs
 from interplay.rollout.request import Kept, Request, Rollouts
-from interplay.rollout.spec import Call, SeatsEpisode, SelfPlayEpisode
-from interplay.rollout.turns import Line, Played, Setting, Thread, Turn, go_on, left, not_replayed, whole
+from interplay.rollout.spec import SeatsEpisode, SelfPlayEpisode
+from interplay.rollout.turns import (
+    Call,
+    Line,
+    Played,
+    Setting,
+    Thread,
+    Turn,
+    not_replayed,
+    played_rows,
+    read_action,
+    sample_turns,
+    whole_row,
+)
 from interplay.tasks.family import Environment, Game, World, episode_seed, game_of, judge_family
 from interplay.tasks.transcripts import BOX, UNANSWERED, join_turns, move_line
 from interplay.tasks.verdict import Row, Verdict
@@ -275,7 +287,7 @@ def _write(spec: SeatsEpisode, setting: Setting, asked: Sequence[Request], live:
         else:
             by_model[_model(who, match.names[seat], setting, asked[thread.request].key)].append(thread)
     for name in sorted(by_model):
-        go_on(setting._replace(engine=setting.others[name]) if name else setting, asked, by_model[name], turn)
+        sample_turns(setting._replace(engine=setting.others[name]) if name else setting, asked, by_model[name], turn)
 
 
 def _model(who: Any, name: str, setting: Setting, key: int) -> str:
@@ -310,7 +322,7 @@ def _pass_on(spec: SeatsEpisode, setting: Setting, match: Match, last: bool) -> 
     table, seat = match.table, match.table.mover
     thread = match.threads[seat]
     said = "" if thread.truncated else thread.segments[-1].text
-    call = Call("") if thread.truncated else spec.action.read(said)
+    call = Call("") if thread.truncated else read_action(spec.action, said)
     if call.text != said and not thread.truncated:
         thread.segments[-1] = thread.segments[-1]._replace(call=call.text or "", tool=call.tool)
     match.lines.append(f"{match.names[seat]}: {said.strip()}\n")
@@ -347,14 +359,14 @@ def _judged(spec: SeatsEpisode, setting: Setting, asked: Sequence[Request], matc
             acted = [place for place, one in enumerate(thread.segments) if one.kind == "action"]
             for place, value in zip(acted, pays or (), strict=False):
                 thread.segments[place] = thread.segments[place]._replace(reward=value)
-            line = whole(thread)
+            line = whole_row(thread)
             if not thread.said:  # it is worth something all the same
                 line = line._replace(turns=[Turn(0, 0, 0, judged, verdict, pays[-1] if pays else None)])
             lines.append(line)
             seats.append(seat)
             learnt.append(policy and getattr(who, "trained", False) and bool(thread.said))
             players.append(policy)
-    played = left(lines, setting.sampling.pad, True, seats)
+    played = played_rows(lines, setting.sampling.pad, True, seats)
     names = list(matches[0].table.names) if matches else []
     credit = specs.credit_matrix(spec.credit, names) if spec.credit != "own" and names else None
     return played._replace(learnt=torch.tensor(learnt), policy=torch.tensor(players), credit=credit, seat_names=names)
@@ -372,7 +384,7 @@ def _marks(spec: SeatsEpisode, setting: Setting, asked: Sequence[Request], match
             text = filled(judge.brief, said)
             thread.observe(text, setting.encode([text], special=False)[0])
             threads.append(thread)
-        go_on(setting._replace(engine=setting.others[judge.model]), asked, threads, spec.max_turns + place)
+        sample_turns(setting._replace(engine=setting.others[judge.model]), asked, threads, spec.max_turns + place)
         for i, thread in enumerate(threads):
             found = re.search(judge.pattern, thread.said[0])
             marks[i] = (marks[i] or 0.0) + (float(found[1]) if found else 0.0)

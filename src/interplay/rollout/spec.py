@@ -1,9 +1,6 @@
 """Specs of rollout engines and episodes."""
 
-import json
-import re
-from contextlib import suppress
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -209,36 +206,6 @@ class RetryEpisode(Turns):
         return self
 
 
-class Call(NamedTuple):
-    """What a turn does."""
-
-    text: str | None
-    """The action; None: what was meant cannot be read."""
-    tool: str = ""
-    """Name of the tool; empty: none, or unknown."""
-    why: str = ""
-    """Why it cannot be read."""
-
-
-def named_call(value: Any) -> str | None:
-    """The JSON object of a call, with `name` and `arguments`, as text: `name(value)` of one argument, else `name(a=1, b="x")`;
-    None: it is no such object."""
-    if not isinstance(value, dict) or not isinstance(value.get("name"), str):
-        return None
-    given = value.get("arguments", value.get("parameters", {}))
-    try:
-        given = json.loads(given) if isinstance(given, str) else given
-    except ValueError:
-        return None
-    if not isinstance(given, dict):
-        return None
-    if len(given) == 1 and isinstance(only := next(iter(given.values())), str):
-        return f"{value['name']}({only})"
-    values = [json.dumps(one) for one in given.values()]
-    named = values if len(given) == 1 else [f"{key}={one}" for key, one in zip(given, values, strict=True)]
-    return f"{value['name']}({', '.join(named)})"
-
-
 class Action(Exact):
     """Where in a turn its action is. Text next to the action is a thought, which the environment does not read. A turn without a
     mark of the form, such as an answer, is given to the environment whole; one whose mark begins no readable call is replied to
@@ -267,69 +234,6 @@ class Action(Exact):
         if self.named and (self.form not in ("tag", "fence") or not self.tools):
             raise ValueError("named: goes with form: tag or fence, and with the names of the tools, such as tools: [python]")
         return self
-
-    def read(self, turn: str) -> Call:
-        """The action of a turn."""
-        if self.form == "whole":
-            return Call(turn)
-        begun, found = getattr(self, f"_{self.form}")(turn)
-        if found is None:
-            return Call(None, why=begun) if begun else Call(turn)
-        name, text, around = found
-        if self.tools and name not in self.tools:
-            return Call(None, why=f"no tool '{name[:40]}'; there is {', '.join(self.tools)}")
-        if not self.thought and turn.replace(around, "", 1).strip():
-            return Call(None, why="text next to the call")
-        return Call(f"{name}({text.strip()})" if self.named else text, name)
-
-    # Each form: why a call that begins cannot be read, empty where none begins; and its name, its text and all that it takes.
-
-    def _tag(self, turn: str) -> tuple[str, tuple[str, str, str] | None]:
-        tag = max(self.tools, key=lambda name: turn.rfind(f"<{name}>")) if self.named else self.tag
-        opened, closing = f"<{tag}>", f"</{tag}>"
-        start = turn.rfind(opened)
-        end = turn.find(closing, start)
-        if start < 0 or end < 0:
-            return f"{opened} without {closing}" if start >= 0 else "", None
-        text = turn[start + len(opened) : end].strip()
-        if self.named:
-            return "", (tag, text, turn[start : end + len(closing)])
-        with suppress(ValueError, RecursionError):
-            text = named_call(json.loads(text)) or text
-        return "", (text.partition("(")[0].strip(), text, turn[start : end + len(closing)])
-
-    def _json(self, turn: str) -> tuple[str, tuple[str, str, str] | None]:
-        found, at, decoder = None, turn.find("{"), json.JSONDecoder()
-        while at >= 0:
-            end = at + 1
-            with suppress(ValueError, RecursionError):
-                value, end = decoder.raw_decode(turn, at)
-                if call := named_call(value):
-                    found = (value["name"], call, turn[at:end])
-            at = turn.find("{", end)
-        return 'no JSON object with "name" and "arguments"' if re.search(r"\{\s*\"", turn) else "", found
-
-    def _fence(self, turn: str) -> tuple[str, tuple[str, str, str] | None]:
-        blocks = [*re.finditer(r"```(\w*)[ \t]*\n(.*?)```", turn, re.DOTALL)]
-        return "a code block is not closed" if "```" in turn else "", (
-            blocks
-            and (
-                blocks[-1][1],
-                blocks[-1][2],
-                blocks[-1][0],
-            )
-        ) or None
-
-    def _call(self, turn: str) -> tuple[str, tuple[str, str, str] | None]:
-        begun = [*re.finditer(rf"\b({'|'.join(map(re.escape, self.tools))})\(", turn)]
-        if not begun:
-            return "", None
-        depth, start = 0, begun[-1].start()
-        for place in range(begun[-1].end() - 1, len(turn)):
-            depth += (turn[place] == "(") - (turn[place] == ")")
-            if not depth:
-                return "", (begun[-1][1], turn[start : place + 1], turn[start : place + 1])
-        return f"{begun[-1][0]} without )", None
 
 
 class EnvironmentEpisode(Turns):

@@ -237,7 +237,7 @@ def open_graph(root: Path, config: dict[str, Any], main_process: bool) -> Graph:
 
                 power.refuse_short(plan, power.planned_power(plan, lambda digest: None))
         if graph.to_make():
-            made = _check_needs(graph, choices.limits(config))
+            made = _check_needs(graph, choices.hour_limits(config))
             seconds = {digest: time.seconds for digest, time in made.times.items()}
             graph.share(slurm.share(graph.to_make(), seconds, choices.shared_minutes(config), graph.site))
         graph.check_payloads()

@@ -11,7 +11,7 @@ from interplay.core.digest import canonical
 from interplay.core.model import KeyPlace, Model, nearest_name, plural
 from interplay.data.spec import ProblemsSpec
 from interplay.evaluate.spec import EvaluateSpec
-from interplay.kinds.stages import costs, paper_tokens, reached
+from interplay.kinds.stages import paper_tokens, planned_costs, share_reached
 from interplay.kinds.table import KL, is_logged, logged_names
 from interplay.report import metric_spec, spec as report_spec
 from interplay.report.figure_spec import SPENT, ArmShown, Figure, Placed, readable
@@ -64,7 +64,7 @@ def with_combinations(study: Study, made: Mapping[str, Combination], place: KeyP
     return study.model_copy(update=changed)
 
 
-def looks(study: Study, made: Mapping[str, Combination], value: Value, place: KeyPlace) -> dict[str, ArmShown]:
+def arm_looks(study: Study, made: Mapping[str, Combination], value: Value, place: KeyPlace) -> dict[str, ArmShown]:
     """Label and colour of each combination of the arms that have one. Raises UserError for a label that two have."""
     found: dict[str, ArmShown] = {}
     for group, arm in study.arms.items():
@@ -115,7 +115,7 @@ def _shade(color: str, share: float) -> str:
     return "#" + "".join(f"{round(255 - (255 - part) * (0.4 + 0.6 * share)):02x}" for part in parts)
 
 
-def places(study: Study, made: Mapping[str, Combination], value: Value, place: KeyPlace) -> dict[str, list[Placed]]:
+def figure_places(study: Study, made: Mapping[str, Combination], value: Value, place: KeyPlace) -> dict[str, list[Placed]]:
     """Figure against axes, or against what training took -> its arms. Raises UserError where no arm has the axis, all have one
     value of it, or two are in one place."""
     found = {}
@@ -231,18 +231,7 @@ def tables_with_k(
 def _shown(context: ArmContext, every: list[str], lineups: Mapping[str, report_spec.Lineup]) -> Iterator[Shown]:
     study, place = context.study, context.place
     for name, table in study.tables.items():
-        against = [arm for arm in (table.against, table.gain.against if table.gain else None) if arm is not None]
-        lineup = lineups.get(name)  # its arms may be others than those of the table
-        compared = [*(item.arm for one in lineup.contenders for item in one.tries), *lineup.twins] if lineup else []
-        arms = list(dict.fromkeys([*(table.arms or every), *against, *compared]))
-        if table.gain is not None:
-            k = max(LEAST, table.gain.k or LEAST)
-            gain = place.key("tables", name, "gain")
-            yield from (Shown(gain, f"strict_pass@{k}", column, arms) for column in table.columns)
-        tuned = [table.contrast.tune.band] if table.contrast and table.contrast.tune else []
-        columns = [*table.columns, *tuned]
-        cells = place.key("tables", name, "cells")
-        yield from (Shown(cells, cell, column, arms) for cell in table.cells for column in columns)
+        yield from _shown_in_table(table, place.key("tables", name), every, lineups.get(name))
     for name, figure in study.figures.items():
         if figure.x not in ("k", "step"):
             columns = figure.bands if figure.bands is not None else [figure.band or "op"]
@@ -257,6 +246,21 @@ def _shown(context: ArmContext, every: list[str], lineups: Mapping[str, report_s
     for keys, premise, test in study.premises():
         if (of := premise.of) is not None and premise.recorded is None:
             yield Shown(place.key(*keys), of.value or test.metric, of.band or test.band, list(premise.arms.values()))
+
+
+def _shown_in_table(
+    table: report_spec.Table, place: KeyPlace, every: list[str], lineup: report_spec.Lineup | None
+) -> Iterator[Shown]:
+    """Its gain, then its cells; of a contrast also the arms of its lineup, which may be others than the table's, and the band by
+    which contenders are tuned."""
+    against = [arm for arm in (table.against, table.gain.against if table.gain else None) if arm is not None]
+    compared = [*(item.arm for one in lineup.contenders for item in one.tries), *lineup.twins] if lineup else []
+    arms = list(dict.fromkeys([*(table.arms or every), *against, *compared]))
+    if table.gain is not None:
+        metric = f"strict_pass@{max(LEAST, table.gain.k or LEAST)}"
+        yield from (Shown(place.key("gain"), metric, column, arms) for column in table.columns)
+    tuned = [table.contrast.tune.band] if table.contrast and table.contrast.tune else []
+    yield from (Shown(place.key("cells"), cell, column, arms) for cell in table.cells for column in [*table.columns, *tuned])
 
 
 def _holds(column: str, named: list[str], bands: Mapping[str, list[int]]) -> bool:
@@ -361,11 +365,11 @@ def check_budgets(matches: list[report_spec.Match], rows: Rows, stages: Stages, 
 def _charge(match: report_spec.Match, part: report_spec.ReportStage, stages: Stages, place: KeyPlace) -> int:
     stage = stages[part.digest]
     spec = canonical(stage.spec)
-    share = reached(stage.kind, spec, part.step)
+    share = share_reached(stage.kind, spec, part.step)
     tokens = round(share * paper_tokens(stage.kind, spec))
     if match.budget == "tokens":
         return tokens
-    cost = costs({dep: stages[dep].identity() for dep in _ancestors(stages, part.digest)})[part.digest]
+    cost = planned_costs({dep: stages[dep].identity() for dep in _ancestors(stages, part.digest)})[part.digest]
     if match.budget == "rollouts":
         return round(share * cost.rollouts)
     if cost.parameters is None:

@@ -91,7 +91,9 @@ def expand_axes(arms: Mapping[str, Arm], lookup: Lookup, study: KeyPlace) -> dic
             found[name] = Combination(group, arm.path, arm.control, {**arm.set, **chosen}, chosen, arm.differs)
             if chosen != centre:
                 centres[name] = _name(group, centre, tags)
-    return {name: made._replace(control=_control(name, made, centres.get(name), found, study)) for name, made in found.items()}
+    made = {name: one._replace(control=_control(name, one, centres.get(name), found, study)) for name, one in found.items()}
+    _check_circles(made, study)
+    return made
 
 
 def apply_changes(stages: Tree, changes: Mapping[str, Any], place: KeyPlace) -> dict[str, Mapping[str, Any]]:
@@ -281,6 +283,17 @@ def _control(name: str, made: Combination, centre: str | None, found: dict[str, 
     if siblings:
         raise place.error(f"that arm has axes; name one of its combinations, such as '{siblings[0]}'", control)
     raise place.error(f"no such arm{nearest_name(control, found)}", control)
+
+
+def _check_circles(found: Mapping[str, Combination], study: KeyPlace) -> None:
+    """Raises UserError where controls lead back to the arm that they began with."""
+    for name, one in found.items():
+        chain = [name]
+        while (control := found[chain[-1]].control) is not None and control not in chain:
+            chain.append(control)
+        if control == name:
+            circle, place = " -> ".join([*chain, name]), study.key("arms", one.group, "control")
+            raise place.error(f"controls lead in a circle: {circle}; one of these arms has none", chain[1])
 
 
 # -- budgets that are split between mid-training and RL --------------------------------------------------------------------

@@ -299,7 +299,7 @@ def on_command_line(error: UserError, given: Iterable[Given]) -> UserError | Non
     return None
 
 
-def limits(config: Mapping[str, Any]) -> dict[str, float]:
+def hour_limits(config: Mapping[str, Any]) -> dict[str, float]:
     """Hours that a launch may need at most, as given on the command line. Raises UserError when one is not a number."""
     return {key: _number(key, config[key], "hours") for key in LIMITS if key in config}
 

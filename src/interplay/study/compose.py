@@ -1,6 +1,7 @@
 """The tree of a study: what Hydra composes of its files, and what is written out in it before it is typed: stages of the user's
 own, keys that differ at a scale, and rounds. Pure data: what is made here is the same study, written longer."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -27,14 +28,17 @@ def compose_study(
     Raises UserError for files that Hydra cannot compose."""
     from omegaconf import OmegaConf
 
-    files.confined(configs, {"study": study, "scale": scale})
+    files.refuse_outside(configs, {"study": study, "scale": scale})
     OmegaConf.register_new_resolver("oc.env", _no_environment, replace=True)
     try:
         composed = _by_hydra(configs, study, scale) if parts is None else _of_parts(configs, study, scale, parts)
         _turn_knobs(composed, scale, knobs)
         tree = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
     except Exception as error:  # Hydra and OmegaConf raise exceptions of many types for a broken file
-        raise locate.diagnosed(error, configs, study, scale) from None
+        raise locate.diagnose_files(error, configs, study, scale) from None
+    if unread := _unread_knobs(composed, configs / "study" / f"{study}.yaml"):
+        place = KeyPlace(f"{configs.name}/study/{study}.yaml").key("knobs", unread[0])
+        raise place.error(f"no key takes it up; write ${{knobs.{unread[0]}}} where it acts, or take it away")
     return {str(key): value for key, value in tree.items()} if isinstance(tree, dict) else {}
 
 
@@ -88,6 +92,18 @@ def _turn_knobs(composed: Any, scale: str, given: Mapping[str, Any]) -> None:
     knobs = [change.get("knobs") for change in changes if isinstance(change, DictConfig)]
     with open_dict(composed):
         composed["knobs"] = OmegaConf.merge({}, *(one for one in knobs if isinstance(one, DictConfig)), dict(given))
+
+
+def _unread_knobs(composed: Any, file: Path) -> list[str]:
+    """Knobs that the study's own file declares and no key takes up. Those of a recipe are for all that include it."""
+    from omegaconf import OmegaConf
+
+    if not isinstance(declared := OmegaConf.select(composed, "study.knobs"), Mapping):
+        return []
+    text = str(OmegaConf.to_container(composed, resolve=False))
+    unread = [str(name) for name in declared if not re.search(rf"\bknobs\.{re.escape(str(name))}\b", text)]
+    own = OmegaConf.select(OmegaConf.load(file), "knobs", default={}) if unread else {}
+    return [name for name in unread if name in own]
 
 
 # -- what is written out ---------------------------------------------------------------------------------------------------------

@@ -255,7 +255,7 @@ class ArmContext:
         name, *keys = dotted.split(".")
         if name == TASK:
             return value_at(self.typed_task(), keys)
-        stage = pick(self.stages, name, self.place.key("stages", name), "stage")
+        stage = known_entry(self.stages, name, self.place.key("stages", name), "stage")
         known = {"kind": stage.kind, **stage.given()}
         if keys[:1] and keys[0] in known and keys[0] != "corpus":
             return value_at(known, keys)
@@ -309,7 +309,7 @@ def check_known(name: Any, table: Collection[str], place: KeyPlace, what: str) -
         raise place.error(f"no such {what}{nearest_name(str(name), table)}", name)
 
 
-def pick(table: Mapping[Any, V], name: Any, place: KeyPlace, what: str) -> V:
+def known_entry(table: Mapping[Any, V], name: Any, place: KeyPlace, what: str) -> V:
     """The entry of that name, which `place` holds. Raises UserError where there is none."""
     check_known(name, table, place, what)
     return table[name]

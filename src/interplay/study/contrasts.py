@@ -17,7 +17,7 @@ from interplay.rl.loss_spec import Loss
 from interplay.rl.spec import RLSpec
 from interplay.study import declared
 from interplay.study.arms import Combination, combine, name_of, short_value, split_part
-from interplay.study.context import TASK, ArmContext, check_known, fields_of, pick, value_at, with_changes
+from interplay.study.context import TASK, ArmContext, check_known, fields_of, known_entry, value_at, with_changes
 from interplay.study.plan import Stage
 from interplay.study.spec import Arm, Study
 
@@ -130,7 +130,10 @@ def with_controls(context: ArmContext) -> Study:
     study, place = context.study, context.place.key("controls")
     made = combine(study.arms, context.lookup(), context.place)
     chosen = study.controls if isinstance(study.controls, claim_spec.Controls) else _standard(study, made, context, place)
-    of, against = pick(made, chosen.of, place.key("of"), "arm"), pick(made, chosen.against, place.key("against"), "arm")
+    of, against = (
+        known_entry(made, chosen.of, place.key("of"), "arm"),
+        known_entry(made, chosen.against, place.key("against"), "arm"),
+    )
     at = _last_rl(of, context)
     if at is None or against.path != of.path[:at]:
         raise place.error(f"{chosen.against} must end where the RL of {chosen.of} starts: with the path {of.path[: at or 1]}")

@@ -13,7 +13,7 @@ from interplay.kinds.study_keys import Reason, Sets
 from interplay.kinds.table import KINDS, MODELS
 from interplay.report.spec import ReportArm
 from interplay.study import arms, sets
-from interplay.study.context import BEFORE, TASK, ArmContext, StudyStage, check_known, pick
+from interplay.study.context import BEFORE, TASK, ArmContext, StudyStage, check_known, known_entry
 from interplay.study.plan import Stage
 from interplay.study.spec import Arm, Study
 
@@ -108,7 +108,7 @@ def _names_shown(context: ArmContext) -> Named:
 
 def check_kind(context: ArmContext, name: Any, place: KeyPlace, kind: str = "evaluate") -> StudyStage:
     """The stage that `place` names. Raises UserError where it is not of that kind."""
-    stage = pick(context.stages, name, place, "stage")
+    stage = known_entry(context.stages, name, place, "stage")
     if stage.kind != kind:
         raise place.error(f"is a {stage.kind} stage; name one of kind {kind}", name)
     return stage
@@ -198,7 +198,7 @@ def _check_path(context: ArmContext, path: list[str], place: KeyPlace) -> None:
         name, step = arms.split_part(part)
         if "@" in part and step is None:
             raise place.error("must be stage@step, with the step of a checkpoint that the stage keeps", part)
-        kind = pick(context.stages, name, place, "stage").kind
+        kind = known_entry(context.stages, name, place, "stage").kind
         allowed = [one for one in MODELS if KINDS[one].starts_path == (position == 0)]
         if kind not in allowed:
             raise place.error(f"'{name}' is a {kind} stage; place {position + 1} of a path takes {', '.join(allowed)}")

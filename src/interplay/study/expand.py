@@ -167,7 +167,7 @@ def plan_study(configs: Path, study: str, scale: str, given: Sequence[str] = (),
         with execution.pause_garbage_collection():
             plan = expand(study, scale, *load(configs, study, scale, words, parts), configs)
     except UserError as error:
-        raise choices.on_command_line(error, words) or locate.located(error, configs, study, scale) from None
+        raise choices.on_command_line(error, words) or locate.locate_error(error, configs, study, scale) from None
     return replace(plan, at=study if scale == _defaults(configs)[1] else f"{study}.{scale}")
 
 
@@ -193,7 +193,7 @@ def expand(name: str, scale_name: str, study: Study, scale: Scale, configs: Path
     tuning = [_walk(one.context, one.name, seed) for one in expanded for seed in tuning_seeds(base, lineups, one.name)]
     value = {one.name: one.context.value for one in expanded}
     made = (study, base.arms, lambda arm, key: value[arm](key), base.place)
-    display = {"shown": answers.looks(*made), "placed": answers.places(*made), "key_figure": study.key_figure}
+    display = {"shown": answers.arm_looks(*made), "placed": answers.figure_places(*made), "key_figure": study.key_figure}
     registered = plans.find_registration(configs, (name, scale_name), design, base.plan.stages, rows)
     declared = {"stopping": study.stopping, "registration": registered, "tuning": tuning}
     report = _report(base, rows, lineups, {"study": name, "scale": scale_name, **display, **declared})
@@ -226,14 +226,14 @@ def _walk(context: ArmContext, arm: str, seed: int) -> ReportArm:
     """One arm at one seed: its models in order, then its evaluations. Where all of them run along its last stage, the arm is
     judged by those of its end."""
     context = replace(context, seed=seed)
-    path, end, tokenizer = resolve.models(context, arm, seed)
+    path, end, tokenizer = resolve.models_of_arm(context, arm, seed)
     context = replace(context, tokenizer=tokenizer)
     evaluations, ends, rungs = {}, {}, list[ReportRung]()
     for name in context.study.evaluate:
         label, stage = f"{arm}/{name}@{seed}", context.stages[name]
         along = [value for key, value in stage.given().items() if isinstance(stage.marks.get(key), PathStage)]
         if not along:
-            evaluations[name] = resolve.evaluation(context, name, end, context.place.key("evaluate"), label)[0]
+            evaluations[name] = resolve.evaluation_stages(context, name, end, context.place.key("evaluate"), label)[0]
             continue
         declared.check_references(context, name)
         found = _rungs(context, name, along[0], path, label)
@@ -243,7 +243,7 @@ def _walk(context: ArmContext, arm: str, seed: int) -> ReportArm:
     chosen: dict[str, Any] = {}
     if context.study.calibrate is not None:
         bands = sets.calibrated_bands(context.plan.stages, path[-1].digest)
-        chosen = {"calibration": resolve.calibration(context, context.place.key("calibrate")), "calibrated": bands}
+        chosen = {"calibration": resolve.calibration_stage(context, context.place.key("calibrate")), "calibrated": bands}
     control = context.arms[arm].control
     return ReportArm(arm=arm, seed=seed, control=control, path=path, evaluations=evaluations or ends, rungs=rungs, **chosen)
 
@@ -261,7 +261,7 @@ def _rungs(context: ArmContext, name: str, along: str, path: list[ReportStage], 
         for step, model in [*start, *stage.kept_models()]:
             if part.step is None or (step is not None and model != stage.digest and step <= part.step):
                 at = f"{label}@{'end' if step is None else step}"
-                digest = resolve.evaluation(context, name, model, context.place.key("evaluate"), at)[0]
+                digest = resolve.evaluation_stages(context, name, model, context.place.key("evaluate"), at)[0]
                 found.append(ReportRung(evaluation=name, stage=along, step=step, digest=digest))
     return found
 

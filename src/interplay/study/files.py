@@ -127,7 +127,7 @@ def _distinct(node: yaml.Node, place: KeyPlace, open_nodes: set[int]) -> None:
         _distinct(value, place, open_nodes)
 
 
-def confined(configs: Path, chosen: dict[str, str]) -> None:
+def refuse_outside(configs: Path, chosen: dict[str, str]) -> None:
     """Raises UserError, with file and line, when a study or scale, or what it includes, is not read from below `configs`: Hydra
     itself would follow `../..`, and look in further folders that `config.yaml` names."""
     for group, name in chosen.items():

@@ -25,7 +25,7 @@ REMEDIES = {
 """What to do about OmegaConf's errors."""
 
 
-def located(error: UserError, configs: Path, study: str, scale: str) -> UserError:
+def locate_error(error: UserError, configs: Path, study: str, scale: str) -> UserError:
     """The error with file and line of the key it is about; unchanged when it is about no key of this study or scale."""
     groups = {f"{configs.name}/study/{study}.yaml": "study", f"{configs.name}/scale/{scale}.yaml": "scale"}
     about = error.place
@@ -47,7 +47,7 @@ def located(error: UserError, configs: Path, study: str, scale: str) -> UserErro
     return type(error)(f"{error.problem}{origin}", place, error.value)
 
 
-def diagnosed(error: Exception, configs: Path, study: str, scale: str) -> UserError:
+def diagnose_files(error: Exception, configs: Path, study: str, scale: str) -> UserError:
     """What is wrong with files that Hydra could not compose: found by reading them, or else in Hydra's own words."""
     file = KeyPlace(f"{configs.name}/study/{study}.yaml")
     if isinstance(error, RecursionError):
@@ -74,7 +74,7 @@ def diagnosed(error: Exception, configs: Path, study: str, scale: str) -> UserEr
     group, *keys = _composed_keys(error) or ("",)
     if group in ("study", "scale") and keys:
         owner = file if group == "study" else KeyPlace(f"{configs.name}/scale/{scale}.yaml")
-        return located(owner.key(*keys).error(first), configs, study, scale)
+        return locate_error(owner.key(*keys).error(first), configs, study, scale)
     return file.error(first)
 
 

@@ -318,7 +318,7 @@ def read_registrations(path: Path) -> list[dict[str, Any]]:
         raise model.UserError(f"{path}: not a registration; restore it, as by `git checkout {path}`, or remove it") from None
 
 
-def signed(one: Mapping[str, Any]) -> dict[str, Any]:
+def with_checksum(one: Mapping[str, Any]) -> dict[str, Any]:
     """A registration with the checksum of the rest."""
     rest = {key: one[key] for key in ("date", "commit", "late", "design", "plan")}
     return {**rest, "sha256": hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()}
@@ -348,7 +348,7 @@ def find_registration(
         again=[one["date"] for one in known[1:]],
         changes=changes,
         exploratory=design["exploratory"],
-        edited=any(signed(one)["sha256"] != one["sha256"] for one in known),
+        edited=any(with_checksum(one)["sha256"] != one["sha256"] for one in known),
     )
 
 

@@ -20,7 +20,7 @@ from interplay.rl.spec import RLSpec
 from interplay.rollout import seat_spec
 from interplay.rollout.spec import SeatsEpisode, library_of
 from interplay.study import arms, check, declared, sets
-from interplay.study.context import BEFORE, ArmContext, StudyStage, pick, with_changes
+from interplay.study.context import BEFORE, ArmContext, StudyStage, known_entry, with_changes
 from interplay.study.spec import PINNED
 from interplay.tasks.family import Generator, task_family
 
@@ -38,16 +38,16 @@ def problem_set(context: ArmContext, name: str, place: KeyPlace) -> str:
     if name in context.study.data and (count := context.study.data[name].shards):
         reader = f"data.{name} comes in {count} shards, which only pretrain, midtrain and sft read"
         raise place.error(f"{reader}; name a set without shards", name)
-    return shards(context, name, place)[0]
+    return shard_digests(context, name, place)[0]
 
 
-def shards(context: ArmContext, name: str, place: KeyPlace) -> list[str]:
+def shard_digests(context: ArmContext, name: str, place: KeyPlace) -> list[str]:
     """Digests of the shards of a problem set, in order; of the whole set where it has none. Raises UserError."""
     own = context.place.key("data", name)
     if name in context.open_sets:
         circle = " -> ".join([*context.open_sets[context.open_sets.index(name) :], name])
         raise own.error(f"made of itself: {circle}; take one of them away")
-    data = pick(context.study.data, name, place, "problem set")
+    data = known_entry(context.study.data, name, place, "problem set")
     if data.form == "mix":
         return [_curated(replace(context, open_sets=(*context.open_sets, name)), data, own)]
     if data.form == "written":
@@ -55,7 +55,7 @@ def shards(context: ArmContext, name: str, place: KeyPlace) -> list[str]:
     if data.form == "file":
         return [context.plan.add("dataset", sets.file_spec(data), {}, own)]
 
-    chosen = calibration(context, own) if context.calibrated(data) else ""
+    chosen = calibration_stage(context, own) if context.calibrated(data) else ""
 
     def generated() -> list[str]:
         specs = sets.generated_specs(context, name, data)
@@ -70,13 +70,13 @@ def shards(context: ArmContext, name: str, place: KeyPlace) -> list[str]:
 # -- bands that are chosen for each base -----------------------------------------------------------------------------------------
 
 
-def calibration(context: ArmContext, place: KeyPlace) -> str:
+def calibration_stage(context: ArmContext, place: KeyPlace) -> str:
     """Digest of the stage that chooses the ops of bands for the replicate that is planned; `place` is what reads them. Raises
     UserError where the arm that is calibrated would itself depend on it."""
     wanted, own = context.study.calibrate, context.place.key("calibrate")
     assert wanted is not None
     seed = context.replicate
-    pick(context.arms, wanted.arm, own.key("arm"), "arm")
+    known_entry(context.arms, wanted.arm, own.key("arm"), "arm")
     task = context.typed_task()
     if task is None or task_family(task).shared is not Generator.__dataclass_fields__["shared"].default:
         raise own.error("needs a task whose problems belong to one split each, so that prompts of the calibration are no others")
@@ -91,7 +91,7 @@ def calibration(context: ArmContext, place: KeyPlace) -> str:
         probe |= {"bands": {"candidates": dict.fromkeys(candidates, 1 / len(candidates))}, "shares": {"candidates": 1.0}}
         problems = base.plan.add("problems", probe, {}, own, f"{own.dotted}.prompts")
         at, label = replace(base, tokenizer=tokenizer), f"{wanted.arm}/{own.dotted}.samples@{seed}"
-        blocks = evaluation(at, wanted.evaluate, model, own.key("evaluate"), label, problems)
+        blocks = evaluation_stages(at, wanted.evaluate, model, own.key("evaluate"), label, problems)
         sets.check_rules(wanted.bands, sum(getattr(base.plan.stages[block].spec, "num_samples", 0) for block in blocks), own)
         roles = {f"samples.{number}": block for number, block in enumerate(blocks)}
         return base.plan.add("calibrate", {"bands": wanted.bands}, roles, own, f"{wanted.arm}/{own.dotted}@{seed}")
@@ -112,7 +112,7 @@ def _curated(context: ArmContext, data: DataSet, place: KeyPlace) -> str:
     mix = place.key("mix")
     declared.check_shares(data.mix, mix)
     parts = [(problem_set(context, name, mix), share) for name, share in (data.mix or {}).items()]
-    shares, deps = sets.merged(*sets.by_digest(parts, "data"))
+    shares, deps = sets.merge_shares(*sets.by_digest(parts, "data"))
     sampled = dict(deps)
     for number, step in enumerate(data.steps):
         deps |= dict(_step_roles(context, step, number, sampled, place.key("steps", number)))
@@ -161,7 +161,7 @@ def _step_roles(
     if model.READS_SAMPLES:
         end = arm_end(context, step["arm"], place.key("arm"))
         for role, data in rows.items():
-            made = evaluation(context, step["evaluate"], end, place.key("evaluate"), _at_replicate(context, place), data)
+            made = evaluation_stages(context, step["evaluate"], end, place.key("evaluate"), _at_replicate(context, place), data)
             yield from ((f"samples.{number}.{role.removeprefix('data.')}.{block}", one) for block, one in enumerate(made))
     if model.COMPARES:
         others = [problem_set(context, other, place.key("against")) for other in step["against"]]
@@ -196,7 +196,7 @@ def fresh_tokenizer(context: ArmContext) -> str:
     """The tokenizer of fresh models of an arm."""
     place = context.place.key("tokenizer")
     names = sets.tokenizer_sets(context)
-    digests = [shards(context, name, place.key("data"))[0] for name in names]
+    digests = [shard_digests(context, name, place.key("data"))[0] for name in names]
     sets.refuse_tests(context, names, place.key("data"))
     return context.plan.add("tokenizer", sets.tokenizer_spec(context), _numbered(digests, "data."), place)
 
@@ -251,7 +251,7 @@ def _mix(context: ArmContext, named: str | Mapping[str, float], place: KeyPlace,
 def _mixes_of_shards(context: ArmContext, named: Mapping[str, float], place: KeyPlace) -> list[sets.Mix]:
     """One mix for each shard of the sets. Raises UserError where they have not equally many."""
     declared.check_shares(named, place)
-    found = {name: shards(context, name, place) for name in named}
+    found = {name: shard_digests(context, name, place) for name in named}
     counts = {name: len(digests) for name, digests in found.items()}
     if len(set(counts.values())) > 1:
         listed = ", ".join(f"{name} {count}" for name, count in counts.items())
@@ -278,12 +278,12 @@ def _samples(
     """Roles of the evaluations that a key asks for."""
     name, place, init = getattr(stage.references, key), stage.place.key(key), deps["init"]
     if mark.of == "candidates":
-        made = [evaluation(context, name, model, place, f"{label}@{step}") for step, model in _candidates(context, init)]
+        made = [evaluation_stages(context, name, model, place, f"{label}@{step}") for step, model in _candidates(context, init)]
     elif mark.of == "init on each set":
         data = [dep for role, dep in deps.items() if role.startswith("data.")]
-        made = [evaluation(context, name, init, place, stage.place.dotted, problems) for problems in data]
+        made = [evaluation_stages(context, name, init, place, stage.place.dotted, problems) for problems in data]
     else:
-        blocks = evaluation(context, name, init, place, stage.place.dotted)
+        blocks = evaluation_stages(context, name, init, place, stage.place.dotted)
         problems = {mark.problems: context.plan.stages[blocks[0]].deps["data"]} if mark.problems else {}
         return {**problems, **{f"{mark.role}.{block}": one for block, one in enumerate(blocks)}}
     return {f"{mark.role}.{number}.{block}": one for number, blocks in enumerate(made) for block, one in enumerate(blocks)}
@@ -300,7 +300,9 @@ def _candidates(context: ArmContext, init: str) -> list[tuple[int | str | None, 
 # -- evaluations ---------------------------------------------------------------------------------------------------------------
 
 
-def evaluation(context: ArmContext, name: Any, model: str, place: KeyPlace, label: str, problems: str | None = None) -> list[str]:
+def evaluation_stages(
+    context: ArmContext, name: Any, model: str, place: KeyPlace, label: str, problems: str | None = None
+) -> list[str]:
     """The stages that evaluate a model, one for each block of samples, on the study's problem set or `problems` (a digest)."""
     stage = declared.check_kind(context, name, place)
     deps = {"data": problems} if problems else _references(context, stage, None, label)[1]
@@ -349,7 +351,7 @@ def _model_stage(context: ArmContext, stage: StudyStage, before: str | None, see
     if "seed" in type(spec).model_fields:
         filled["seed"] = seed + (getattr(spec, "seed", 0) if "seed" in stage.settings else 0)
     if isinstance(spec, RLSpec):
-        deps |= sets.audits(context, stage, deps)
+        deps |= sets.audit_roles(context, stage, deps)
         reward, named = with_roles(spec.reward)
         filled |= {"reward": reward} if named else {}
         deps |= {role: _rewarding(context, one, stage.place.key("reward")) for role, one in named.items()}
@@ -400,7 +402,7 @@ def _with_library(context: ArmContext, episode: Any, name: str, place: KeyPlace)
     return episode.model_copy(update={"context": shown}), {LIBRARY: made}
 
 
-def models(context: ArmContext, arm: str, seed: int) -> tuple[list[ReportStage], str, str]:
+def models_of_arm(context: ArmContext, arm: str, seed: int) -> tuple[list[ReportStage], str, str]:
     """The models of an arm at a seed in order, the reference to the last, and the digest of the stage that holds their tokenizer;
     stages that do not vary over seeds are planned at the study's first. Raises UserError."""
     vary = context.study.seeds.vary if context.study.seeds else []
@@ -437,7 +439,7 @@ def arm_end(context: ArmContext, arm: Any, place: KeyPlace) -> str:
         if context.start is None:
             raise place.error("what reads this set starts from no model of a path; name an arm", arm)
         return context.start[1]
-    pick(context.arms, arm, place, "arm")
+    known_entry(context.arms, arm, place, "arm")
     if arm in context.open_arms:
         raise place.error("that arm is itself trained on this set; name one that is not", arm)
     return _at_seed(context, arm, place)[1]
@@ -467,9 +469,9 @@ def judging_model(context: ArmContext, arm: str, place: KeyPlace) -> str:
 
 def _at_seed(context: ArmContext, arm: str, place: KeyPlace) -> tuple[list[ReportStage], str, str]:
     """The models of another arm at the replicate that is planned."""
-    pick(context.arms, arm, place, "arm")
+    known_entry(context.arms, arm, place, "arm")
     if arm in context.open_arms:
         raise place.error("that arm is itself made with this; name one that is not", arm)
     seed = context.replicate
     changed = with_changes(context, context.arms[arm].set)
-    return models(replace(changed, open_arms=(*context.open_arms, arm), seed=seed), arm, seed)
+    return models_of_arm(replace(changed, open_arms=(*context.open_arms, arm), seed=seed), arm, seed)

@@ -16,7 +16,7 @@ from interplay.report.figure_spec import Target
 from interplay.report.metric_spec import is_of_run
 from interplay.report.spec import ReportArm
 from interplay.rl.spec import RLSpec
-from interplay.study.context import TASK, ArmContext, StudyStage, parse_task, pick
+from interplay.study.context import TASK, ArmContext, StudyStage, known_entry, parse_task
 from interplay.study.plan import Stage
 from interplay.study.spec import PINNED, Study
 from interplay.tasks.adapters.spec import Packaged
@@ -43,7 +43,7 @@ def generated_specs(context: ArmContext, name: str, data: DataSet) -> Iterator[t
     are, so that a set can grow by shards and keep the earlier ones. Raises UserError."""
     place = context.place.key("data", name)
     plain = "" if name in tested_sets(context) else PINNED  # rows that are not evaluated have the scale's own names of bands
-    known = {band: pick(context.scale.bands, band, place.key("band"), "band") for band in data.names()}
+    known = {band: known_entry(context.scale.bands, band, place.key("band"), "band") for band in data.names()}
     ops_of = {band.removeprefix(plain): ops for band, ops in known.items()}
     chosen = context.calibrated(data)
     bands = {band: data.op_shares or dict.fromkeys(ops, 1 / len(ops)) for band, ops in ops_of.items() if band not in chosen}
@@ -82,7 +82,7 @@ def _sizes(context: ArmContext, data: DataSet, bands: Mapping[str, Any], place: 
     if data.split in per_op and not data.size:
         total = sum(map(len, bands.values()))
         return {band: len(ops) / total for band, ops in bands.items()}, per_op[data.split] * total
-    scaled = data.size or len(bands) * pick(context.scale.sizes, data.split, place, "split with a size in the scale")
+    scaled = data.size or len(bands) * known_entry(context.scale.sizes, data.split, place, "split with a size in the scale")
     return dict.fromkeys(bands, 1 / len(bands)), scaled
 
 
@@ -283,7 +283,7 @@ def with_sources(stages: Stages, digests: Iterable[str]) -> list[str]:
     return artifact.closure(digests, parts)
 
 
-def audits(context: ArmContext, stage: StudyStage, deps: Mapping[str, str]) -> dict[str, str]:
+def audit_roles(context: ArmContext, stage: StudyStage, deps: Mapping[str, str]) -> dict[str, str]:
     """Roles of the audits of the sets of tasks from outside that an rl stage draws from. One that is accepted refuses nothing."""
     if not isinstance(stage.references, study_keys.RLReferences):
         return {}
@@ -337,7 +337,7 @@ def training_sets_by_arm(stages: Stages, rows: list[ReportArm], used: Iterable[s
     return {arm: list(digests) for arm, digests in found.items()}
 
 
-def merged(shares: list[float], deps: Mapping[str, str]) -> Mix:
+def merge_shares(shares: list[float], deps: Mapping[str, str]) -> Mix:
     """The mix with each set once; the shares of one that goes by several names are added, so that no row occurs twice."""
     total: dict[str, float] = {}
     for share, digest in zip(shares, deps.values(), strict=True):

@@ -64,6 +64,12 @@ class Rows(NamedTuple):
         place = next(i for i, each in enumerate(self.rows) if each is row)
         return others[(place + number) % len(others)] if others else f"{row.answer}{number}7"
 
+    def wrong_solution(self, row: Row) -> str:
+        """A wrong answer as a completion. An episode without an answer is right by its turns, so it is another row's episode: a
+        bare text would be part of the turn next to it, which an environment may ignore."""
+        others = [other.solution for other in self.rows if other.solution != row.solution]
+        return self.framed(self.wrong(row)) if row.answer or not others else others[row.index % len(others)]
+
 
 def rows_to_audit(rows: Sequence[Row]) -> Rows:
     """The rows with the frame of their answers."""
@@ -380,8 +386,8 @@ def audit_verifier(rows: Sequence[Row], judge: Judge, most: float = BOUND) -> li
 
 
 HEDGED: dict[str, Policy] = {
-    "right, then wrong": lambda rows, row: f"{row.solution}\n{rows.framed(rows.wrong(row))}",
-    "wrong, then right": lambda rows, row: f"{rows.framed(rows.wrong(row))}\n{row.solution}",
+    "right, then wrong": lambda rows, row: f"{row.solution}\n{rows.wrong_solution(row)}",
+    "wrong, then right": lambda rows, row: f"{rows.wrong_solution(row)}\n{row.solution}",
 }
 """Which of two answers counts is a convention; that both orders pay is none."""
 

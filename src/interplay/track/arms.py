@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, cast
 
 from interplay.core import artifact, metrics
 from interplay.core.digest import canonical
-from interplay.kinds.stages import costs, realised
+from interplay.kinds.stages import planned_costs, realised_cost
 from interplay.kinds.table import KINDS
 from interplay.report.spec import ReportArm, ReportSpec
 from interplay.study.plan import Plan
@@ -57,7 +57,7 @@ class Known:
         if not self._sizes:
             stages = {digest: {**stage.as_json(), **(self.record(digest) or {})} for digest, stage in self.plan.stages.items()}
             known = {digest: stage for digest, stage in stages.items() if KINDS[stage["kind"]].makes != "report"}
-            self._sizes = {digest: cost.parameters for digest, cost in costs(known).items()}
+            self._sizes = {digest: cost.parameters for digest, cost in planned_costs(known).items()}
         return self._sizes
 
     def cells(self) -> dict[str, list[float]]:
@@ -155,7 +155,7 @@ def arm_cost(plan: Plan, arm: Arm, known: Known) -> dict[str, float]:
     Stages that arms share count for each of them."""
     steps = [[_digest(step.digest) for step in row.path] for row in arm.rows]
     records = [[record for digest in of if (record := known.record(digest))] for of in steps]
-    spent = [[realised(record, known.sizes().get(record["digest"])) for record in of] for of in records]
+    spent = [[realised_cost(record, known.sizes().get(record["digest"])) for record in of] for of in records]
     found: dict[str, float] = {}
     for key, name in AMOUNTS.items():
         amounts = [[getattr(cost, key) for cost in of] for of in spent]

@@ -60,11 +60,12 @@ def against_axis(results: frame.Results, figure: Figure) -> tuple[Canvas | None,
     shown: list[tuple[str, estimate.Estimate]] = []
     controls = _controls(results, placed)
     level = {style.arm_look(results, arm).color for arm in controls}
-    free = [color for color in style.PALETTE[1:] if color not in level]  # grey is for what is compared with, too
+    enough = range(1, len(placed) + len(level) + 2)  # without grey, which is for what is compared with, too
+    free = [color for color in map(style.palette_color, enough) if color not in level]
     for axis, band in zip(axes, panels, strict=True):
         lines = _lines(results, figure, placed, scale, band) | _best_of(results, figure, placed[0].arm, band)
         for number, (name, points) in enumerate(lines.items()):
-            look = free[number % len(free)], style.MARKERS[number % len(style.MARKERS)]
+            look = free[number], style.MARKERS[number % len(style.MARKERS)]
             _draw_line(results, axis, name, points, scale, look, figure.y)
             shown += [(name, point.found) for point in points]
         for arm in controls:

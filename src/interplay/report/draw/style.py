@@ -1,5 +1,6 @@
 """Colours, markers and legends of all figures; arms with equal curves are drawn as one."""
 
+import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import Collection
+from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure as Canvas
 from matplotlib.font_manager import FontProperties
 from matplotlib.lines import Line2D
@@ -154,13 +156,29 @@ class ArmLook(NamedTuple):
         return {"color": self.color, "marker": self.marker, "linestyle": self.line}
 
 
+def palette_color(place: int) -> str:
+    """The colour at a place from 0: those of PALETTE, then the same darker, lighter, still darker and so on; all differ."""
+    round_of, number = divmod(place, len(PALETTE))
+    kept = 0.62 ** -(-round_of // 2)
+    ground = 0 if round_of % 2 else 1
+    red, green, blue = (ground + kept * (part - ground) for part in to_rgb(PALETTE[number]))
+    return to_hex((red, green, blue))
+
+
+def arm_colors(results: frame.Results) -> dict[str, str]:
+    """The colour of each arm: its own, else that of its place; where another has that for its own, the next that none has."""
+    arms = frame.arms(results.spec)
+    own = {arm: to_hex(color) for arm, color in results.colors.items()}
+    later = (color for color in map(palette_color, itertools.count(len(arms))) if color not in own.values())
+    by_place = {arm: color for place, arm in enumerate(arms) if (color := palette_color(place)) not in own.values()}
+    return {arm: own.get(arm) or by_place.get(arm) or next(later) for arm in arms}
+
+
 def arm_look(results: frame.Results, arm: str) -> ArmLook:
     """The same in every figure."""
     round_of, place = divmod(frame.arms(results.spec).index(arm), len(PALETTE))
     marker = MARKERS[(place + round_of) % len(MARKERS)]
-    return ArmLook(
-        results.colors.get(arm, PALETTE[place]), marker, LINES[round_of % len(LINES)], HATCHES[round_of % len(HATCHES)]
-    )
+    return ArmLook(arm_colors(results)[arm], marker, LINES[round_of % len(LINES)], HATCHES[round_of % len(HATCHES)])
 
 
 def panel_grid(count: int, row: float, head: float = 0.0, alone: float = FIGURE_WIDTH) -> tuple[Canvas, list[Axes], list[Axes]]:

@@ -13,7 +13,7 @@ import pandas as pd
 from interplay.core import artifact, metrics, model, references
 from interplay.core.metrics import aligned, short
 from interplay.kinds import formulas
-from interplay.kinds.stages import costs, flat_leaves, realised
+from interplay.kinds.stages import flat_leaves, planned_costs, realised_cost
 from interplay.kinds.table import KINDS, SETS, makes
 from interplay.report.draw.diagram import stage_name
 from interplay.report.inspect.stage_view import curation_lines
@@ -50,7 +50,7 @@ def stages_of(
     behind = provenance.of_plan(known, results, notes.missing_reasons(known, results, results.parent / "logs"))
     overlap, absent = _overlaps(spec, behind, results)
     entries = sorted(reversed(provenance.stage_entries(spec, behind)), key=lambda entry: _rank(entry.kind))
-    planned = costs(stages)
+    planned = planned_costs(stages)
     blocks = [_block(entry, behind, overlap, planned, len({row.arm for row in rows}) > 1) for entry in entries]
     gone = [f"{behind.stages[digest].get('label')} [{digest}]: {why}" for digest, why in behind.why.items()]
     return blocks, gone + absent
@@ -94,7 +94,7 @@ def _wrapped(key: str, said: str) -> list[str]:
 def _spent(members: list[dict[str, Any]], planned: dict[str, formulas.Cost]) -> str:
     """What was made or spent, seed by seed where that differs."""
     known = [stage for stage in members if "metrics" in stage]
-    flops = [realised(stage, planned[stage["digest"]].parameters).flops for stage in known]
+    flops = [realised_cost(stage, planned[stage["digest"]].parameters).flops for stage in known]
     found = {
         key: [metrics.quantity(stage["metrics"][key]) for stage in known if key in stage["metrics"]] for key in provenance.SPENT
     }

@@ -12,7 +12,7 @@ import pandas as pd
 from interplay.core import artifact, execution, metrics
 from interplay.core.model import plural
 from interplay.kinds.formulas import Cost
-from interplay.kinds.stages import costs, paper_tokens, reached, realised
+from interplay.kinds.stages import paper_tokens, planned_costs, realised_cost, share_reached
 from interplay.kinds.table import KINDS
 from interplay.report.claim_spec import Test
 from interplay.report.figure_spec import Target
@@ -106,7 +106,7 @@ def arm_costs(spec: ReportSpec, behind: provenance.Provenance) -> list[dict[str,
     as (5/3) N r L; `planned` and `realised`, tokens trained on, rollouts and FLOPs. Those planned are upper bounds for RL, whose
     completions may be shorter."""
     known = {digest: stage for digest, stage in behind.stages.items() if stage["spec"] and stage["kind"] != "evaluate"}
-    planned = costs(known)
+    planned = planned_costs(known)
     found = []
     for name in dict.fromkeys(arm.arm for arm in spec.arms):
         arms = [arm for arm in spec.arms if arm.arm == name]
@@ -125,7 +125,7 @@ def _sums(
     if not set(path) <= planned.keys():
         return [None] * 7
     charged = sum(paper_tokens(known[digest]["kind"], known[digest]["spec"]) for digest in path)
-    done = [realised(known[digest], planned[digest].parameters) if behind.done(digest) else None for digest in path]
+    done = [realised_cost(known[digest], planned[digest].parameters) if behind.done(digest) else None for digest in path]
     sides: list[list[Cost | None]] = [[planned[digest] for digest in path], done]
     amounts = [[getattr(one, key, None) for one in side] for side in sides for key in AMOUNTS]
     return [charged, *(None if None in numbers else sum(number or 0 for number in numbers) for numbers in amounts)]
@@ -141,7 +141,7 @@ def spent(results: frame.Results, unit: str) -> Mapping[str, float]:
     known = {
         digest: record for digest, record in results.records.items() if KINDS[record["kind"]].makes not in ("samples", "report")
     }
-    sizes = costs({digest: known[digest] for digest in _in_order(known)})
+    sizes = planned_costs({digest: known[digest] for digest in _in_order(known)})
     found: dict[str, list[float]] = {}
     for row in results.spec.arms:
         path = [artifact.split_ref(stage.digest)[0] for stage in row.path]
@@ -170,7 +170,7 @@ def _took(results: frame.Results, digest: str, unit: str, planned: Cost | None) 
         return None
     if unit == "seconds":
         return metrics.read_telemetry(results.folders[digest]).get("seconds_wall")
-    return getattr(realised(results.records[digest], planned.parameters if planned else None), unit)
+    return getattr(realised_cost(results.records[digest], planned.parameters if planned else None), unit)
 
 
 def _mean(numbers: Iterable[float | None]) -> str:
@@ -255,12 +255,12 @@ def _spent(match: Match, row: ReportArm, stages: list[ReportStage], records: Map
     path = {stage.digest: records[stage.digest] for stage in row.path if stage.digest in records}
     if any(stage.digest not in path for stage in stages):
         return None
-    planned, paper = costs(path), match.accounting == "paper"
+    planned, paper = planned_costs(path), match.accounting == "paper"
     numbers = []
     for stage in stages:
         record, parameters = path[stage.digest], planned[stage.digest].parameters
         charged = paper_tokens(record["kind"], record["spec"])
-        cost = planned[stage.digest] if paper else realised(record, parameters)
+        cost = planned[stage.digest] if paper else realised_cost(record, parameters)
         amount = {
             "rollouts": cost.rollouts,
             "tokens": charged if paper else cost.tokens,
@@ -269,7 +269,7 @@ def _spent(match: Match, row: ReportArm, stages: list[ReportStage], records: Map
         if amount is None:
             return None
         share = (
-            reached(record["kind"], record["spec"], stage.step)
+            share_reached(record["kind"], record["spec"], stage.step)
             if paper or stage.step is None
             else stage.step / record["metrics"]["steps"]  # of a finished stage: the steps that lead to a kept checkpoint
         )
@@ -377,7 +377,7 @@ def _spent_tokens(record: Mapping[str, Any], lines: Sequence[Mapping[str, float]
     """Tokens generated and trained on up to a step, as of a run that ended there."""
     keys = ("completions", "prompt_tokens", "completion_tokens")
     until = {key: sum(line[key] for line in lines if line["step"] <= step) for key in keys}
-    cost = realised({**record, "metrics": until}, None)
+    cost = realised_cost({**record, "metrics": until}, None)
     return float(cost.tokens + cost.sampled)
 
 

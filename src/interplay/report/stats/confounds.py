@@ -10,7 +10,7 @@ import numpy as np
 
 from interplay.core import artifact, metrics
 from interplay.core.model import plural
-from interplay.kinds.stages import costs, realised
+from interplay.kinds.stages import planned_costs, realised_cost
 from interplay.kinds.table import SETS
 from interplay.report.claim_spec import Claim
 from interplay.report.metric_spec import SHARE, measure_of
@@ -319,9 +319,9 @@ def _compute(results: Results, claim: Claim) -> Iterator[str]:
         if kinds[0] != kinds[1] or not kinds[0]:
             return
         for side, path in enumerate(own):
-            planned = costs({digest: results.records[digest] for digest in path})
+            planned = planned_costs({digest: results.records[digest] for digest in path})
             for digest in path:
-                cost = realised(results.records[digest], planned[digest].parameters)
+                cost = realised_cost(results.records[digest], planned[digest].parameters)
                 unit = "rollouts" if cost.rollouts else "tokens"
                 spent[side][unit] = spent[side].get(unit, 0.0) + (cost.rollouts or cost.tokens)
     for unit in spent[0]:

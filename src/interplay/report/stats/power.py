@@ -110,14 +110,16 @@ def _planned(
     power = found.power(distance)
     if power >= intervals.POWER:
         return f"{said}, power {power:.2f}", power
-    need = replicates_for(lambda n: planned(n).power(distance))
-    hours = f" ({metrics.clock(need * each)})" if need and each else ""
-    by_prompts = range(prompts, max(prompts, MOST_PROMPTS))
-    enough = prompts + bisect.bisect_left(by_prompts, intervals.POWER, key=lambda n: planned(replicates, n).power(distance))
-    options = [f"{model.plural(need, unit)}{hours}"] if need else []
-    options += [f"{enough} prompts in place of {prompts}"] if enough < MOST_PROMPTS else []
-    beyond = "more prompts" if planned(10**6).power(distance) < intervals.POWER else f"over {MOST_PLANNED} replicates"
-    return f"{said}, power {power:.2f}, below {intervals.POWER:g}: needs {' or '.join(options) or beyond}", power
+    options = list[str]()
+    if need := replicates_for(lambda n: planned(n).power(distance)):
+        options.append(model.plural(need, unit) + (f" ({metrics.clock(need * each)})" if each else ""))
+    more = range(prompts, max(prompts, MOST_PROMPTS))
+    enough = prompts + bisect.bisect_left(more, intervals.POWER, key=lambda n: planned(replicates, n).power(distance))
+    if enough < MOST_PROMPTS:
+        options.append(f"{enough} prompts in place of {prompts}")
+    if not options:
+        options = ["more prompts" if planned(10**6).power(distance) < intervals.POWER else f"over {MOST_PLANNED} replicates"]
+    return f"{said}, power {power:.2f}, below {intervals.POWER:g}: needs {' or '.join(options)}", power
 
 
 def replicates_for(power: Callable[[int], float]) -> int | None:

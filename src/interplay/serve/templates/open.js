@@ -90,8 +90,14 @@ function meanOf(series) {
   return {x: pairs.map(([x]) => x), y: pairs.map(([, [sum, count]]) => sum / count)};
 }
 
+function colourAt(place) {  // as in the figures (palette_color): after the last colour the first again, darker, then lighter
+  const round = Math.floor(place / PALETTE.length), kept = Math.round(100 * 0.62 ** Math.ceil(round / 2));
+  const own = PALETTE[place % PALETTE.length];
+  return round ? `color-mix(in srgb, ${own} ${kept}%, ${round % 2 ? "black" : "white"})` : own;
+}
+
 function draw(box, found) {
-  const names = [...new Set(found.series.filter(one => one.x.length).map(armName))], colour = name => PALETTE[(given.view === "compare" ? names.indexOf(name) + 1 : found.arms.indexOf(name)) % PALETTE.length];
+  const names = [...new Set(found.series.filter(one => one.x.length).map(armName))], colour = name => colourAt(given.view === "compare" ? names.indexOf(name) + 1 : found.arms.indexOf(name));
   const shown = found.series.filter(one => !hidden.has(armName(one)) && one.x.length);
   const width = Math.max(280, box.clientWidth), height = width < 500 ? 260 : 340, left = 52, right = 12, top = 26, bottom = 38;
   const usable = y => !logarithmic || y > 0;

@@ -37,6 +37,8 @@ class Env(PackageWorld[Gymnasium]):
     """An episode in a registered environment."""
 
     chance = 0.5  # of Blackjack a hand is won by luck
+    solved: tuple[Any, dict[int, int]] = (None, {})
+    """The table of transitions that was solved last, and its policy."""
 
     def check(self, task: Gymnasium) -> None:
         """Raises UserError where the environment is unknown, or has no form in text."""
@@ -110,18 +112,13 @@ class Env(PackageWorld[Gymnasium]):
         table = getattr(self.env.unwrapped, "P", None)
         if not isinstance(table, dict) or not hasattr(self.env.observation_space, "n"):
             return []
-        if (written := repr(table)) not in SOLVED:
-            SOLVED.clear()
-            SOLVED[written] = best_actions(table)
-        best, actions, paid = SOLVED[written], list[str](), 0.0
+        if table != self.solved[0]:  # all problems of most environments have one table
+            self.solved = table, best_actions(table)
+        best, actions, paid = self.solved[1], list[str](), 0.0
         while not self.over and len(actions) < LONGEST:
             actions.append(str(best[int(self.observed)]))
             paid += self.step(actions[-1]).reward or 0.0
         return actions if self.over and paid >= problem["target"] else []
-
-
-SOLVED: dict[str, dict[int, int]] = {}
-"""The last table of transitions, as text, and its policy: all problems of most environments have one table."""
 
 
 def best_actions(table: dict[int, dict[int, list[tuple[float, int, float, bool]]]]) -> dict[int, int]:
