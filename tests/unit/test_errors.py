@@ -380,7 +380,7 @@ def test_a_right_study_is_read_once_to_see_what_it_includes_and_never_searched_f
     study, read = root / "configs/study/quickstart.yaml", list[object]()
     study.write_text(f"{study.read_text()}# Composed by no test before.\n")
     monkeypatch.setattr("interplay.study.files.sources", lambda *given: read.append(given))
-    for name in ("located", "diagnosed"):
+    for name in ("locate_error", "diagnose_files"):
         monkeypatch.setattr(f"interplay.study.locate.{name}", fail)
     assert plan_study(root / "configs", "quickstart", "smoke").report
     assert len(read) == 1
