@@ -29,6 +29,8 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:
         ["explain", "quickstart", "main", "base", "id"],
         ["efficiency", "quickstart"],
         ["export", "quickstart", "-o", "out"],
+        ["compare", "quickstart/base", "quickstart/rl_edge"],
+        ["rollouts", "quickstart/rl_edge/eval@0"],
     ],
 )
 def test_a_command_that_finds_nothing_names_the_scale_that_has_results(
@@ -37,7 +39,7 @@ def test_a_command_that_finds_nothing_names_the_scale_that_has_results(
     code = cli.main(words)
     said = capsys.readouterr()
     assert SAID in said.out + said.err
-    assert code == (2 if words[0] in ("report", "export") else 0)
+    assert code == (2 if words[0] in ("report", "export", "rollouts") else 0)
 
 
 @pytest.mark.parametrize("words", [["watch", "quickstart", "--once"], ["efficiency", "quickstart"]])

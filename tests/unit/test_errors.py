@@ -11,9 +11,12 @@ from hypothesis import given, strategies as st
 
 from interplay.cli import main
 from interplay.core.execution import Run
-from interplay.core.model import KeyPlace, UserError, nearest_name, parse_model, shorten_value
+from interplay.core.model import KeyPlace, Model, UserError, models_in, nearest_name, parse_model, shorten_value
+from interplay.model.spec import Optimizer
+from interplay.rl.spec import Method, RLSpec
 from interplay.study import expand
 from interplay.study.expand import plan_study
+from interplay.train.spec import PretrainSpec, SftSpec
 
 STUDY, EDGE, BASES = "configs/study/quickstart.yaml", "configs/study/edge.yaml", "configs/study/edge_bases.yaml"
 SCALE, METHOD, TASK = "configs/scale/smoke.yaml", "configs/method/grpo.yaml", "configs/task/op_dag.yaml"
@@ -54,6 +57,20 @@ CASES: dict[str, tuple[str, str, str, str, str]] = {
         RL,
         "rl: {kind: rl, data: {edge: 1.0}, stpes: 3}",
         "stages.rl.stpes: unknown key 'stpes'; did you mean 'steps'?",
+    ),
+    "a key by the name that other trainers have for it": (
+        "quickstart",
+        STUDY,
+        RL,
+        "rl: {kind: rl, data: {edge: 1.0}, kl_coef: 0.1}",
+        "stages.rl.kl_coef: unknown key 'kl_coef'; here it is method.loss.beta",
+    ),
+    "such a key within an optimizer": (
+        "quickstart",
+        STUDY,
+        RL,
+        "rl: {kind: rl, data: {edge: 1.0}, optimizer: {lr: 1.0e-4}}",
+        "stages.rl.optimizer.lr: unknown key 'lr'; here it is learning_rate",
     ),
     "a key in a file that the study inherits from": (
         "edge_bases",
@@ -242,6 +259,18 @@ def test_file_and_line_are_named_for(case: str, root: Path, capsys: pytest.Captu
     assert refusal(capsys, study) == f"{file}:{line}: {message}"
 
 
+@pytest.mark.parametrize("spec", [Method, Optimizer, PretrainSpec, RLSpec, SftSpec])
+def test_what_a_name_of_another_trainer_leads_to_is_a_key_here(spec: type[Model]) -> None:
+    assert spec.KNOWN_AS
+    for name, ours in spec.KNOWN_AS.items():
+        assert name not in spec.model_fields, "a key of its own is never unknown"
+        models = [spec]
+        for part in ours.partition(":")[0].split("."):
+            fields = [model.model_fields[part] for model in models if part in model.model_fields]
+            models = [inner for field in fields for inner in models_in(field.annotation)]
+            assert fields or (spec is Method and name == "name"), f"{name}: no {part} of {ours}"
+
+
 def test_a_missing_value_is_named_at_the_stage_that_lacks_it(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     edit(root, SCALE, "steps: 4, ", "")
     assert refusal(capsys) == f"{STUDY}:19: stages.rl.steps: missing; give it a value"
@@ -351,7 +380,7 @@ def test_a_right_study_is_read_once_to_see_what_it_includes_and_never_searched_f
     study, read = root / "configs/study/quickstart.yaml", list[object]()
     study.write_text(f"{study.read_text()}# Composed by no test before.\n")
     monkeypatch.setattr("interplay.study.files.sources", lambda *given: read.append(given))
-    for name in ("located", "diagnosed"):
+    for name in ("locate_error", "diagnose_files"):
         monkeypatch.setattr(f"interplay.study.locate.{name}", fail)
     assert plan_study(root / "configs", "quickstart", "smoke").report
     assert len(read) == 1

@@ -90,7 +90,7 @@ class Withdrawal(Model):
     scale: str
     claim: str
     """The claim's `says`."""
-    verdict: Literal["supported", "indicated", "inconclusive", "no information", "refuted", "not judged"]
+    verdict: Literal["supported", "indicated", "indicated against", "inconclusive", "no information", "refuted", "not judged"]
     """What was published."""
     reason: Literal["floor", "ceiling", "dead_arm", "broken_arm", "one_base", "by_construction", "premise", "wrong_test"]
     because: str

@@ -45,8 +45,8 @@ def _metric(test: Mapping[str, Any]) -> str:
     return str(test.get("value") or test.get("difference"))
 
 
-def _interval(metric: str, signed: bool, *ends: float) -> str:
-    """Value, low and high with their unit."""
+def _interval(metric: str, signed: bool, *ends: float | None) -> str:
+    """Value, low and high with their unit; of one run that has no interval, the value alone."""
     unit = measure_of(metric)
-    value, low, high = (unit.shown(number, signed) for number in ends)
-    return f"{value} [{low}, {high}] {unit.unit_of(signed)}".rstrip()
+    value, *limits = (unit.shown(number, signed) for number in ends if number is not None)
+    return f"{value} [{', '.join(limits)}] {unit.unit_of(signed)}".replace(" [] ", " ").rstrip()

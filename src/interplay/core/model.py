@@ -94,6 +94,8 @@ class Model(BaseModel):
     """Capabilities that it has."""
     REFUSES: ClassVar[frozenset[str]] = frozenset()
     """Capabilities that no other member may have."""
+    KNOWN_AS: ClassVar[Mapping[str, str]] = {}
+    """Names that other libraries have for keys of this one -> what to write here. A refusal of an unknown key says it."""
     INEXACT: ClassVar[str] = "it was not looked at yet"
     """Of a member of RL's seams: why numerics: exact does not cover it; empty where it does."""
 
@@ -284,6 +286,9 @@ def _unknown(cls: type[Model], value: Any, names: list[str]) -> str:
     member = [model for model in models if _fits(model, here)]
     if any(names[-1] in getattr(model, "PLANNED", ()) for model in member):
         return f"unknown key '{names[-1]}'; the planner fills it in"
+    for model in member or models:
+        if names[-1] in (ours := (getattr(model, "WHOLE", None) or model).KNOWN_AS):
+            return f"unknown key '{names[-1]}'; here it is {ours[names[-1]]}"
     if not member:
         return f"unknown key '{names[-1]}'{nearest_name(names[-1], _fields(models))}"
     by = _tag(member[0])

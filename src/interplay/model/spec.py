@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import model_validator
 
@@ -56,6 +56,14 @@ class ComputeSpec(Model):
 class LearnSpec(ComputeSpec):
     """Of a stage whose passes have a gradient."""
 
+    KNOWN_AS: ClassVar[Mapping[str, str]] = {
+        "lr": "optimizer.learning_rate",
+        "learning_rate": "optimizer.learning_rate",
+        "weight_decay": "optimizer.weight_decay",
+        "max_grad_norm": "optimizer.max_grad_norm",
+        "lr_scheduler_type": "schedule.name",
+        "warmup_ratio": "schedule.warmup_ratio",
+    }
     blockwise: Annotated[bool, Since(False)] = False
     """Attention by blocks of queries over sequences without padding, and logits by blocks of tokens, both recomputed in the
     backward pass: its memory is linear in the length, for prompts of thousands of tokens and large vocabularies. false: scores
@@ -316,6 +324,7 @@ def is_foreign(config: Mapping[str, Any]) -> bool:
 class Optimizer(Model):
     """AdamW for all parameters, or Muon for the matrices of the layers (torch.optim.Muon) and AdamW for the rest."""
 
+    KNOWN_AS: ClassVar[Mapping[str, str]] = {"lr": "learning_rate"}
     VERSION = 2
     name: Literal["adamw", "muon"] = "muon"
     """adamw: AdamW alone; muon: both."""

@@ -89,6 +89,15 @@ def _remedy(word: str, seams: Mapping[str, Iterable[type[Model]]]) -> str:
 class Method(Model):
     """One published method: its paper and its member at each seam."""
 
+    KNOWN_AS: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(("beta", "kl_coef", "kl_loss_coef"), "loss.beta"),
+        **dict.fromkeys(("num_iterations", "ppo_epochs"), "loss.num_iterations"),
+        **dict.fromkeys(("epsilon", "clip_ratio", "clip_ratio_low"), "loss.epsilon"),
+        **dict.fromkeys(("epsilon_high", "clip_ratio_high"), "loss.epsilon_high"),
+        **{name: f"loss.{name}" for name in ("loss_type", "loss_agg_mode")},
+        **dict.fromkeys(("num_generations", "group_size", "n"), "allocation.num_generations"),
+        "name": "method: NAME; an arm changes keys of it, as in set: {rl.method.loss.beta: 0.1}",
+    }
     paper: str
     """Where the method and these settings come from."""
     sampler: Annotated[sampler_spec.Sampler, ByName("curriculum")] = sampler_spec.UniformSampler()
@@ -141,6 +150,16 @@ class RLSpec(TrainedSpec, ExactSpec, TunedSpec):
     `reward.<i>` where term i of the reward names a reward model, `reference.<i>` of its references, and `offline.<i>.<part>`
     where the stage names under `offline` an evaluate stage: samples of `init` on `data.<i>`, from which the sampler starts."""
 
+    KNOWN_AS: ClassVar[Mapping[str, str]] = {
+        **TunedSpec.KNOWN_AS,
+        **{name: f"method.{key}" for name, key in Method.KNOWN_AS.items() if name != "name"},
+        **dict.fromkeys(("loss", "policy_loss"), "method.loss"),
+        **dict.fromkeys(("algorithm", "adv_estimator"), "method"),
+        **dict.fromkeys(("reward_funcs", "rewards", "custom_reward_function"), "reward"),
+        **dict.fromkeys(("max_steps", "total_training_steps"), "steps"),
+        **dict.fromkeys(("batch_size", "train_batch_size"), "prompts_per_step"),
+        **dict.fromkeys(("max_new_tokens", "max_tokens", "max_response_length"), "max_completion_length"),
+    }
     FOREIGN: ClassVar[Mapping[str, Foreign]] = {"trl": TRL_RL, "verl": VERL_RL}
     TOTALS: ClassVar[tuple[str, ...]] = ("optimizer_steps", "completions", "prompt_tokens", "completion_tokens")
     """Values of a step that a record sums over the run."""
@@ -176,7 +195,7 @@ class RLSpec(TrainedSpec, ExactSpec, TunedSpec):
     engine: EngineName = "native"
     """Who samples. Engines differ in the last bits, so the choice is part of the identity. vllm needs the extra of that name."""
     trainer: Annotated[Trainer, Since("native")] = "native"
-    """Who computes advantages, losses and updates; docs/guide/training.md says what each expresses. trl: TRL's GRPOTrainer, which
+    """Who computes advantages, losses and updates; docs/guide/trainers.md says what each expresses. trl: TRL's GRPOTrainer, which
     needs the extra of that name. Prompts, rewards and records are the same, and so are completions, except with engine hf, where
     TRL samples itself. Its minibatches hold random rows, those of native whole groups. verl: many GPUs, in its environment."""
     optimizer: TuneOptimizer = TuneOptimizer()

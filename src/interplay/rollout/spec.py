@@ -85,7 +85,7 @@ class SummaryContext(Exact):
 
 
 class RetrievedContext(Retrieval):
-    """Entries of a library (docs/guide/training.md) before the prompt, found by what was read. They are no part of what is
+    """Entries of a library (docs/guide/turns.md) before the prompt, found by what was read. They are no part of what is
     learnt, nor of what is judged."""
 
     name: Literal["retrieved"] = "retrieved"

@@ -89,7 +89,7 @@ class SftSpec(trainer_spec.TrainedSpec, TrainSpec, TunedSpec):
     FOREIGN: ClassVar[Mapping[str, trainer_spec.Foreign]] = {"trl": trainer_spec.TRL_SFT}
     trainer: Annotated[Literal["native", "trl"], Since("native")] = "native"
     """Who computes losses and updates. trl: TRL's SFTTrainer with accelerate, which needs the extra of that name;
-    docs/guide/training.md says what it expresses. Rows and their order are the same."""
+    docs/guide/trainers.md says what it expresses. Rows and their order are the same."""
 
 
 # Common options of trainers with a number of steps on small data: prefer, unlearn and reward_model.
@@ -196,7 +196,7 @@ class PreferSpec(trainer_spec.TrainedSpec, ExactSpec, PairSpec, TunedSpec):
     where a piece of feedback does not apply is to stay likely (C3PO of RLVF, arXiv:2402.10893). 0: they are left out."""
     trainer: Annotated[Literal["native", "trl"], Since("native")] = "native"
     """Who computes losses and updates. trl: TRL's DPOTrainer with accelerate, which needs the extra of that name;
-    docs/guide/training.md says what it expresses. Pairs and their order are the same."""
+    docs/guide/trainers.md says what it expresses. Pairs and their order are the same."""
 
     @model_validator(mode="after")
     def _read(self) -> "PreferSpec":
@@ -260,7 +260,7 @@ class RewardModelSpec(trainer_spec.TrainedSpec, PairSpec):
     """Steps between evaluations on the held-out pairs; 0: only at the end and at the kept checkpoints."""
     trainer: Annotated[Literal["native", "trl"], Since("native")] = "native"
     """Who computes losses and updates. trl: TRL's RewardTrainer with accelerate, which needs the extra of that name;
-    docs/guide/training.md says what it expresses. Pairs, their order and the initial head are the same."""
+    docs/guide/trainers.md says what it expresses. Pairs, their order and the initial head are the same."""
 
     def evaluated(self) -> tuple[str, ...]:
         """Names of what its record says of the held-out pairs; one that ends with / begins those by rater."""
