@@ -296,8 +296,8 @@ REPORT = [
 PLANS = [
     fault(
         "digest_deps",
-        "{_dumps(canonical(deps))}]",
-        "{_dumps(sorted(deps))}]",
+        "_dumps(canonical(hashed_deps(deps)))",
+        "_dumps(sorted(hashed_deps(deps)))",
         "identity",
     ),
     fault("digest_versions", "{_dumps(found)},{text},", "{_dumps(sorted(found))},{text},", "identity"),

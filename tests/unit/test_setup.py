@@ -17,15 +17,17 @@ def commands(target: str, venv: Path, uv: str, compiler: str = "/usr/bin/cc") ->
 def test_the_demo_installs_what_studies_need_and_lint_the_rest(tmp_path: Path, uv: str) -> None:
     installer = "/opt/uv pip install" if uv else f"{tmp_path}/bin/pip install"
     installed = {target: [line for line in commands(target, tmp_path, uv) if " install " in line] for target in ("demo", "lint")}
-    assert all(line.startswith(installer) for lines in installed.values() for line in lines)
-    assert [line.split()[-1] for line in installed["demo"]] == ["torch==2.13.0", "."]
-    assert [line.split()[-1] for line in installed["lint"]] == ["torch==2.13.0", ".", '".[dev]"']
+    assert [line.split()[-1] for line in installed["demo"]] == ["torch==2.13.0", '"."']
+    torch, all_at_once, *later = installed["lint"]
+    assert (torch.split()[-1], all_at_once.split()[-1]) == ("torch==2.13.0", '".[dev]"')
+    assert all(line.startswith(installer) for line in (*installed["demo"], torch, all_at_once))
+    assert later[0].startswith(f"test {tmp_path}/ready-dev -nt {tmp_path}/ready || {installer}")  # where the demo came first
 
 
 def test_a_machine_without_a_compiler_gets_one(tmp_path: Path) -> None:
     last = {one: [line for line in commands("demo", tmp_path, "", one) if " install " in line][-1] for one in ("", "/usr/bin/cc")}
     assert last[""].endswith(" ziglang")
-    assert last["/usr/bin/cc"].endswith(" .")
+    assert last["/usr/bin/cc"].endswith(' "."')
 
 
 def test_the_demo_ends_with_what_was_found_and_what_to_try(tmp_path: Path) -> None:

@@ -88,6 +88,16 @@ TABLE_3 = {
 """arXiv:2512.07783, Table 3: (mid-training steps, RL steps) at rl_share 0, 0.2, 0.5, 0.8, 1; 1,024 prompts with r = 6, L = 2,048."""
 
 
+def test_a_knob_that_no_key_takes_up_is_named_and_the_plan_is_made(configs: Path, caplog: pytest.LogCaptureFixture) -> None:
+    plan(configs)
+    assert [one.getMessage() for one in caplog.records] == [
+        "configs/study/mine.yaml: knobs.budget: no key takes it up; write ${knobs.budget} where it acts, or take it away"
+    ]
+    caplog.clear()
+    plan(configs, HALF.replace("100000", "'${knobs.budget}'"))
+    assert not caplog.records
+
+
 def test_the_steps_of_the_papers_table_3_come_out_within_rounding(configs: Path) -> None:
     budgets, ratios = list(TABLE_3), [0.0, 0.2, 0.5, 0.8, 1.0]
     arm = f"  half: {{path: [base, mid, rl], control: base, split: {{}}, grid: {{split.tokens: {budgets}, split.rl_share: {ratios}}}}}\n"

@@ -93,7 +93,6 @@ REFERENCES = {
     "a stage on a path": Wrong(("arms.base.path", "bsae", "base"), {"arms.base.path": ["bsae"]}),
     "a control": Wrong(("arms.rl_edge.control", "bas", "base"), {"arms.rl_edge.control": "bas"}),
     "an arm that is its own control": Wrong(("arms.rl_edge", "control", "another"), {"arms.rl_edge.control": "rl_edge"}),
-    "a knob that nothing takes up": Wrong((": knobs.stps", "no key takes it up", "${knobs.stps}"), {"knobs": {"stps": 2}}),
     "controls in a circle": Wrong(
         ("arms.base.control", "rl_edge", "base -> rl_edge -> base", "has none"), {"arms.base.control": "rl_edge"}
     ),

@@ -1,6 +1,7 @@
 """The tree of a study: what Hydra composes of its files, and what is written out in it before it is typed: stages of the user's
 own, keys that differ at a scale, and rounds. Pure data: what is made here is the same study, written longer."""
 
+import logging
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,6 +16,8 @@ from interplay.study import files, locate
 from interplay.study.arms import CHANGES, split_part
 from interplay.study.spec import Scale
 from interplay.train.spec import OwnTrainerSpec
+
+LOG = logging.getLogger(__name__)
 
 Tree = dict[str, Any]
 Parts = dict[tuple[str, str], Any]
@@ -36,9 +39,9 @@ def compose_study(
         tree = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
     except Exception as error:  # Hydra and OmegaConf raise exceptions of many types for a broken file
         raise locate.diagnose_files(error, configs, study, scale) from None
-    if unread := _unread_knobs(composed, configs / "study" / f"{study}.yaml"):
-        place = KeyPlace(f"{configs.name}/study/{study}.yaml").key("knobs", unread[0])
-        raise place.error(f"no key takes it up; write ${{knobs.{unread[0]}}} where it acts, or take it away")
+    for name in _unread_knobs(composed, configs / "study" / f"{study}.yaml"):
+        place = KeyPlace(f"{configs.name}/study/{study}.yaml").key("knobs", name)
+        LOG.warning("%s", place.error(f"no key takes it up; write ${{knobs.{name}}} where it acts, or take it away"))
     return {str(key): value for key, value in tree.items()} if isinstance(tree, dict) else {}
 
 
@@ -95,7 +98,8 @@ def _turn_knobs(composed: Any, scale: str, given: Mapping[str, Any]) -> None:
 
 
 def _unread_knobs(composed: Any, file: Path) -> list[str]:
-    """Knobs that the study's own file declares and no key takes up. Those of a recipe are for all that include it."""
+    """Knobs that the study's own file declares and no key takes up, which may be a misspelt name or a use that an edit or a scale
+    has taken away. Those of a recipe are for all that include it."""
     from omegaconf import OmegaConf
 
     if not isinstance(declared := OmegaConf.select(composed, "study.knobs"), Mapping):
