@@ -156,6 +156,7 @@ class ArmLook(NamedTuple):
         return {"color": self.color, "marker": self.marker, "linestyle": self.line}
 
 
+@cache
 def palette_color(place: int) -> str:
     """The colour at a place from 0: those of PALETTE, then the same darker, lighter, still darker and so on; all differ."""
     round_of, number = divmod(place, len(PALETTE))
