@@ -2,8 +2,10 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +92,15 @@ class Results:
 
     def start(self, out: Path) -> "subprocess.Popen[str]":
         return subprocess.Popen(self.command(out), env=environment(), stderr=subprocess.PIPE, text=True)
+
+    def kill_after(self, out: Path, step: int) -> None:
+        """Run the stage, and kill it without warning once it has saved that step."""
+        process = self.start(out)
+        while process.poll() is None and (artifact.last_save(out) or {"step": 0})["step"] < step:
+            time.sleep(0.005)
+        process.kill()
+        assert process.wait() == -signal.SIGKILL
+        assert not artifact.done(out)
 
     def make(self, out: Path) -> "subprocess.CompletedProcess[str]":
         """Run the stage to its end, whatever that is."""

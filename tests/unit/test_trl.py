@@ -2,8 +2,6 @@
 
 import importlib.util
 import json
-import signal
-import time
 from pathlib import Path
 from typing import Any
 
@@ -107,12 +105,7 @@ def test_two_processes_killed_on_the_way_end_with_the_record_of_two_that_were_no
     assert furthest(weights(one), weights(whole)) < CLOSE
     whole.rename(kept)
     out = results.ask("rl", foreign(), results.roles("rl"), processes=2, **RL)
-    process = results.start(out)
-    while process.poll() is None and (artifact.last_save(out) or {"step": 0})["step"] < 2:
-        time.sleep(0.005)
-    process.kill()
-    assert process.wait() == -signal.SIGKILL
-    assert not artifact.done(out)
+    results.kill_after(out, 2)
     made = results.make(out)
     assert made.returncode == 0, made.stderr
     assert "going on from" in made.stderr

@@ -1,8 +1,6 @@
 """SFT, preferences and reward models on TRL's trainers: their steps are those of the native trainers, a wrong option shows, a killed
 run goes on, and what TRL lacks is refused."""
 
-import signal
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -116,12 +114,7 @@ def test_two_processes_end_as_one_process_and_go_on_where_they_are_killed(killed
     one = load_function("sft", spec)(spec, {role: artifact.find(results.path, of) for role, of in roles.items()}, kept, Run(**LM))
     out = results.ask("sft", spec, roles, processes=2, **LM)
     if killed:
-        process = results.start(out)
-        while process.poll() is None and (artifact.last_save(out) or {"step": 0})["step"] < 3:
-            time.sleep(0.005)
-        process.kill()
-        assert process.wait() == -signal.SIGKILL
-        assert not artifact.done(out)
+        results.kill_after(out, 3)
     made = results.make(out)
     assert made.returncode == 0, made.stderr
     assert ("going on from" in made.stderr) == killed

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from interplay.core import artifact, model
+from interplay.core.digest import GATES
 from interplay.kinds.table import KINDS
 from interplay.model.spec import SourceSpec
 from interplay.report.figure_spec import Figure
@@ -348,7 +349,7 @@ def audit_notes(results: Results, arms: list[str]) -> tuple[str, ...]:
     found: dict[str, str] = {}
     for record in [results.records[digest] for digest in stages if digest in results.records]:
         for role, digest in record["deps"].items():
-            if role.startswith(("audit.", "accepted.")) and digest in results.records:
+            if role.startswith(GATES) and digest in results.records:
                 failed = results.records[digest]["metrics"]["failed"]
                 said = f"failed ({', '.join(failed)}), which the study accepts" if failed else "found nothing"
                 found[digest] = f"The audit of the problems that RL draws from {said}."
