@@ -35,6 +35,7 @@ OWN_BASES = (
     "conflicts/order",
     "interplay/length_depth",
     "interplay/sizes_nano",
+    "interplay/sizes_next",
     "loongrl/needle_map",
     "loongrl/stages",
     *(
