@@ -88,6 +88,9 @@ def fork_exec(
     sys.stdout.flush()
     sys.stderr.flush()
     if process := os.fork():
+        if group >= 0:  # here as well: whoever called may signal the group before the child has made it
+            with contextlib.suppress(OSError):
+                os.setpgid(process, group or process)
         return process
     os.chdir(folder or os.curdir)
     gc.freeze()  # a file that is collected would close a number that is another's by then

@@ -250,7 +250,7 @@ def test_page_and_verdicts_name_the_confound_and_a_stage_without_steps_is_not_te
     from interplay.report.stats import provenance
 
     shown = page.render_page(made, provenance.of_inputs(spec, made.results.folders), [])
-    assert "Confound, no steps: rl of rl_edge left the weights as they were." in shown
+    assert "Confound, no steps: rl_edge: rl left the weights as they were." in shown
     assert {item.verdict for item in made.judged if "rl_edge" in (item.claim.test.arm, item.claim.test.against)} == {"not tested"}
     lines = frames.verdict_lines(PLAN, study.root)
-    assert lines[-1] == "Confound, no steps: rl of rl_edge left the weights as they were"
+    assert lines[-1] == "Confound, no steps: rl_edge: rl left the weights as they were"

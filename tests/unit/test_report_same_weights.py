@@ -74,13 +74,30 @@ def test_training_that_changed_no_weights_is_told_once_and_its_start_is_no_twin(
 
 
 def test_a_claim_about_an_arm_that_did_not_act_is_not_tested(tmp_path: Path) -> None:
-    found = results(tmp_path, {"x": ["p", "p", "p"], "y": ["4", "5", "6"], "z": ["4", "5", "6"], "w": ["p", "2", "p"]})
-    idle, same, partly = (contrast.judge_claim(found, claim(arm, other)) for arm, other in (("x", "y"), ("y", "z"), ("w", "y")))
+    arms = {"x": ["p", "p", "p"], "y": ["4", "5", "6"], "z": ["4", "5", "6"], "w": ["p", "2", "3"], "v": ["p", "2", "p"]}
+    found = results(tmp_path, arms)
+    pairs = (("x", "y"), ("y", "x"), ("y", "z"), ("w", "y"), ("v", "y"))
+    idle, beside, same, partly, mostly = (contrast.judge_claim(found, claim(arm, other)) for arm, other in pairs)
     assert (idle.verdict, idle.reason) == ("not tested", "x did not act: rl left the weights as they were")
     assert (same.verdict, same.reason) == ("not tested", "y and z ended with the same weights at seeds 0, 1, 2")
-    assert partly.verdict == "indicated", "it acted at one seed"
+    assert (beside.verdict, beside.reason) == (idle.verdict, idle.reason), "nor is one that it is compared with"
+    assert partly.verdict == "indicated", "it acted at two seeds of three"
+    why = "v did not act: rl left the weights as they were at seeds 0, 2"
+    assert (mostly.verdict, mostly.reason) == ("not tested", why), "it acted at one seed of three"
     premise = claim("y", "w").model_copy(update={"requires": [Premise(acts="x")]})
     assert contrast.judge_claim(found, premise).verdict == "not tested"
+
+
+def test_rl_that_made_no_step_did_not_act_whatever_the_format_of_its_weights(tmp_path: Path) -> None:
+    """A base in bfloat16 and RL's float32 copy of it have other checksums."""
+    found = results(tmp_path, {"x": ["1", "2", "3"], "y": ["4", "5", "6"]})
+    for seed, steps in enumerate((0, 7, 0)):
+        found.records[f"x-m{seed}"]["metrics"]["optimizer_steps"] = steps
+    judged = contrast.judge_claim(found, claim("y", "x"))
+    why = "x did not act: rl left the weights as they were at seeds 0, 2"
+    assert (judged.verdict, judged.reason) == ("not tested", why)
+    found.records["x-m2"]["metrics"]["optimizer_steps"] = 1
+    assert contrast.judge_claim(found, claim("y", "x")).verdict == "indicated"
 
 
 def test_two_arms_may_share_a_stage_and_are_then_one_model_by_plan(tmp_path: Path) -> None:

@@ -170,7 +170,7 @@ class Premise(Model):
     """What must hold for a claim to be tested; one of these."""
 
     acts: str | None = None
-    """An arm whose training changed the weights that it started from, at some seed."""
+    """An arm whose training changed the weights that it started from, at more than half of the seeds."""
     headroom: Headroom | None = None
     """An arm has room to rise and to fall."""
     above: Above | None = None

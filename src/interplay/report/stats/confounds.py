@@ -180,8 +180,9 @@ def _rows(results: Results, arm: str) -> list[ReportArm]:
 
 def _no_steps(results: Results, claim: Claim) -> Iterator[str]:
     """Reads the checksums of weights in records."""
-    for arm, stages in notes.idle_stages(results, _arms(claim)).items():
-        yield f"{', '.join(stages)} of {arm} left the weights as they were"
+    for arm in _arms(claim):
+        if idle := notes.idle_note(results, arm):
+            yield f"{arm}: {idle}"
 
 
 def _leaked(results: Results, claim: Claim) -> Iterator[str]:

@@ -358,22 +358,27 @@ def claims_json(judged: list[JudgedClaim]) -> list[dict]:
 
 
 def _failed_premises(results: frame.Results, claim: Claim) -> Iterator[str]:
-    """Why the claim is not tested: whether the arm under test acted, and its premises; empty for what holds."""
-    yield from _unmoved(results, claim.test.arm, claim.test.against)
+    """Why the claim is not tested: whether the arms that it compares acted, and its premises; empty for what holds. A claim that
+    declares what fails is about the bases that did not, so that its arms need to act on one."""
+    yield from _unmoved(results, claim.test.arm, claim.test.against, 1.0 if claim.fails else notes.HALF)
     for premise in claim.requires:
         yield _unmet(results, claim.test, premise)
 
 
-def _unmoved(results: frame.Results, arm: str, against: str | None) -> Iterator[str]:
-    """That an arm left its weights as they were, or ended with those of what it is compared with; empty where it acted."""
-    yield _idle(results, arm)
-    if against is not None and notes.same_weights(results, arm, against) == frame.seeds(results.spec, arm):
+def _unmoved(results: frame.Results, arm: str, against: str | None, share: float = notes.HALF) -> Iterator[str]:
+    """That an arm, or what it is compared with, left the weights as they were at that share of the seeds or more, or that both
+    ended with the same; empty where they acted."""
+    yield _idle(results, arm, share)
+    if against is None:
+        return
+    yield _idle(results, against, share)
+    if notes.same_weights(results, arm, against) == frame.seeds(results.spec, arm):
         yield notes.same_weights_note(results, arm, against)
 
 
-def _idle(results: frame.Results, arm: str) -> str:
-    stages = notes.idle_stages(results, [arm]).get(arm, {})
-    return f"{arm} did not act: {', '.join(stages)} left the weights as they were" if stages else ""
+def _idle(results: frame.Results, arm: str, share: float = notes.HALF) -> str:
+    said = notes.idle_note(results, arm, share)
+    return f"{arm} did not act: {said}" if said else ""
 
 
 def _unmet(results: frame.Results, test: Test, premise: Premise) -> str:

@@ -15,7 +15,7 @@ from interplay.report.claim_spec import Claim, Failing
 from interplay.report.metric_spec import measure_of
 from interplay.report.spec import ReportArm, ReportStage
 from interplay.report.stats.estimate import Estimate
-from interplay.report.stats.frame import Results, audit_notes, lacked_band, of_seeds
+from interplay.report.stats.frame import Results, audit_notes, lacked_band, of_seeds, seeds as seeds_of
 from interplay.report.stats.intervals import share_interval
 from interplay.study.plan import Plan
 
@@ -290,6 +290,8 @@ def _why_failed(results: Results, row: ReportArm, fails: Failing) -> str:
 
 END = "model/"
 SUFFIX = ".safetensors"
+HALF = 0.5
+"""Share of the seeds from which on an arm that left its weights as they were there is said not to have acted."""
 
 Weights = frozenset[tuple[str, str]]
 """File in the model's folder -> SHA-256, as pairs; empty where no record has it."""
@@ -326,15 +328,30 @@ def idle_notes(results: Results, arms: list[str]) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def idle_stages(results: Results, arms: Iterable[str]) -> dict[str, dict[str, list[str]]]:
-    """Arm -> name of a stage that left the weights as they were at every seed that is finished -> its digests."""
-    found: dict[str, dict[str, list[str]]] = {}
+def idle_stages(results: Results, arms: Iterable[str], share: float = 1.0) -> dict[str, dict[str, dict[int, str]]]:
+    """Arm -> name of a stage that left the weights as they were at that share of the finished seeds or more -> digest by seed,
+    of those seeds."""
+    found: dict[str, dict[str, dict[int, str]]] = {}
     for arm in arms:
         rows = [row for row in results.spec.arms if row.arm == arm and row.path and _last(row) in results.records]
-        for name in dict.fromkeys(name for row in rows for name in _ending(results, row).idle):
-            if all(name in _ending(results, row).idle for row in rows):
-                found.setdefault(arm, {})[name] = [stage.digest for row in rows for stage in row.path if stage.name == name]
+        idle: dict[str, dict[int, str]] = {}
+        for row in rows:
+            still = _ending(results, row).idle
+            for stage in row.path:
+                if stage.name in still:
+                    idle.setdefault(stage.name, {})[row.seed] = stage.digest
+        if kept := {name: at for name, at in idle.items() if len(at) >= share * len(rows)}:
+            found[arm] = kept
     return found
+
+
+def idle_note(results: Results, arm: str, share: float = HALF) -> str:
+    """`rl left the weights as they were`, with the seeds unless it did at all; empty where no stage did at that share."""
+    lines, planned = [], seeds_of(results.spec, arm)
+    for name, idle in idle_stages(results, [arm], share).get(arm, {}).items():
+        where = "" if sorted(idle) == planned else f" at {_seeds(sorted(idle))}"
+        lines.append(f"{name} left the weights as they were{where}")
+    return "; ".join(lines)
 
 
 def same_weights(results: Results, arm: str, against: str) -> list[int]:
@@ -369,13 +386,19 @@ def _ending(results: Results, row: ReportArm) -> Ending:
     path = [(stage, _weights(results.records, stage)) for stage in row.path]
     if not path:
         return Ending("", frozenset(), ())
-    idle = tuple(after.name for (_, before), (after, weights) in pairwise(path) if weights and weights == before)
-    since, weights = path[-1]
-    for stage, earlier in reversed(path):
-        if not weights or earlier != weights:
-            break
-        since = stage
-    return Ending(_model(since), weights, idle)
+    idle, since = [], path[0][0]
+    for (_, before), (stage, weights) in pairwise(path):
+        if (weights and weights == before) or _took_no_step(results.records, stage):
+            idle.append(stage.name)
+        else:
+            since = stage
+    return Ending(_model(since), path[-1][1], tuple(idle))
+
+
+def _took_no_step(records: Mapping[str, Mapping[str, Any]], stage: ReportStage) -> bool:
+    """Whether the record says that the optimiser made no step, as where RL is never paid. Checksums do not tell it after a base
+    whose weights are kept in bfloat16: RL keeps the same values in float32."""
+    return records.get(stage.digest, {}).get("metrics", {}).get("optimizer_steps") == 0
 
 
 def _weights(records: Mapping[str, Mapping[str, Any]], stage: ReportStage) -> Weights:

@@ -167,7 +167,8 @@ def idle_sentences(results: frame.Results) -> list[str]:
     found: dict[tuple[str, str], list[str]] = {}
     for arm, stages in notes.idle_stages(results, frame.arms(results.spec)).items():
         for name, digests in stages.items():
-            rewards = [line["reward"] for digest in digests for line in metrics.read(results.folders[digest]) if "reward" in line]
+            lines = [line for digest in digests.values() for line in metrics.read(results.folders[digest])]
+            rewards = [line["reward"] for line in lines if "reward" in line]
             why = f": every reward was {rewards[0]:g}" if rewards and len(set(rewards)) == 1 else ""
             found.setdefault((name, why), []).append(results.spec.label_of(arm))
     return [f"Stage {name} of {', '.join(arms)} did not change the model{why}." for (name, why), arms in found.items()]
