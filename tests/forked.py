@@ -78,8 +78,8 @@ def become(script: str, arguments: Sequence[str], environment: Mapping[str, str]
 def fork_exec(
     exec_it: Callable[..., int], words: Sequence[str], executables: Any, close: bool, keep: Sequence[int], *more: Any
 ) -> int:
-    """In place of what `subprocess` starts a process with: Snakemake of `interplay run`, the fork server of a launch and the workers
-    of a stage are forked, too. They would import for seconds what is imported here."""
+    """In place of what `subprocess` starts a process with: Snakemake of `interplay run` and the fork server of a launch are forked,
+    too. Both would import for seconds what is imported here."""
     folder, environment, streams, report, session, group = more[0], more[1], more[2:8], more[9], more[11], more[12]
     script = INSIDE.get(tuple(words[1:3])) if words[0] == sys.executable else None
     given = dict(os.environ) if environment is None else dict(map(os.fsdecode, one.split(b"=", 1)) for one in environment)
@@ -140,7 +140,6 @@ INSIDE = {
     ("-m", "snakemake"): ENTRY.format("snakemake.cli"),
     ("-m", "interplay.run.forkserver"): "import sys; from interplay.run.forkserver import serve; "
     "sys.exit(serve(int(sys.argv[2]), sys.argv[3:]))",
-    ("-m", "interplay.run.workers"): ENTRY.format("interplay.run.workers"),
 }
 """Words behind `python` of what such a process starts -> what is then done in a fork of it."""
 

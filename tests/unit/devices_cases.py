@@ -9,11 +9,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-import forked
 import pytest
 import torch
 import world
-from conftest import BEHIND, STAGE
+from conftest import BEHIND
 from safetensors.torch import load_file
 
 from interplay.core import artifact
@@ -104,12 +103,7 @@ class Results:
         assert not artifact.done(out)
 
     def make(self, out: Path) -> "subprocess.CompletedProcess[str]":
-        """Run the stage to its end, whatever that is. Of what computes on a CPU the runner and its workers are forked; `start` makes
-        processes of their own."""
-        command, run = (*STAGE, out.name, "--results", str(self.path)), artifact.read_json(out / "stage.json")["run"]
-        made = None if run.get("gpus") else forked.run(command, Path.cwd(), os.environ)
-        if made:
-            return made
+        """Run the stage to its end, whatever that is."""
         return subprocess.run(self.command(out), env=environment(), capture_output=True, text=True, timeout=300, check=False)
 
     def in_two(self, kind: str, spec: Model, **run: Any) -> Path:
