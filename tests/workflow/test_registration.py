@@ -26,7 +26,7 @@ arms:
   base: {path: [base]}
   rl: {path: [base, rl], control: base}
 evaluate: [eval]
-seeds: {values: [0], vary: [base, rl]}
+seeds: {values: [0, 1], vary: [base, rl]}
 exploratory: true
 tables:
   main: {columns: [edge], cells: [strict_pass@1]}
@@ -125,7 +125,7 @@ def test_settle_adds_replicates_by_looks_until_every_claim_has_stopped(laborator
     """Three replicates, then four; the second call has nothing to do, and the seeds are those declared, then on from the last."""
     study = laboratory.folder / "configs/study/registered.yaml"
     looks = "evaluate: [eval]\nstopping: {looks: [3, 4], beta: 0.1}"
-    study.write_text(STUDY.replace("evaluate: [eval]", looks).replace("values: [0]", "values: [0, 1, 2]"))
+    study.write_text(STUDY.replace("evaluate: [eval]", looks).replace("values: [0, 1]", "values: [0, 1, 2]"))
     plain = laboratory.run("interplay", "settle", "registered", "--scale", "smoke")
     assert "next look: 3 replicates: snakemake all --config study=registered scale=smoke" in plain.stdout, plain.stderr
     assert not (laboratory.folder / "results/rl").exists()
