@@ -14,6 +14,10 @@ def lab(tmp_path: Path) -> Lab:
     lab = Lab(tmp_path)
     for study in ("quickstart", "interplay/budget_split"):
         lab.lock(study)
+    (lab.configs / "study/own.yaml").write_text(
+        "defaults: [quickstart, _self_]\narms: {kl: {path: [base, rl], control: rl_edge}}\n"
+    )
+    (lab.results / "by-name/own.smoke/kl[beta=0.1]/rl@0").mkdir(parents=True)
     return lab
 
 
@@ -38,6 +42,10 @@ def completed(lab: Lab, *words: str, run: str = "from interplay.cli import main;
         (["show", "quickstart/rl_edge/rl", "@"], ["0"]),  # as Bash breaks quickstart/rl_edge/rl@
         (["rollouts", "interplay/budget_split/third[rl_share", "=", "0.5]/eval", "@", "0"], ["0"]),
         (["store", "pu"], ["push", "pull"]),
+        (["explain", "own", "ma"], ["main"]),
+        (["explain", "own", "main", "rl_"], ["rl_edge", "rl_hard"]),  # of the study that it extends
+        (["compare", "own/k"], ["own/kl[beta=0.1]"]),  # of what was run
+        (["plan", "own", "rl.method", "=", "dr_g"], ["dr_grpo"]),
         (["explain", "no_such_study", "main", "rl"], []),
     ],
 )

@@ -183,6 +183,12 @@ def test_a_port_that_is_taken_and_a_folder_that_is_no_project_are_refused(page: 
         assert done.stderr.count("\n") == 1
 
 
+def test_of_a_studys_file_the_question_alone_is_read(tmp_path: Path) -> None:
+    (tmp_path / "study").mkdir()
+    (tmp_path / "study/mine.yaml").write_text("defaults:\n- demo\nquestion: >\n  Does it\n\n  help?\nstages: {not closed\n")
+    assert data.question(tmp_path, "mine") == "Does it\nhelp?\n"
+
+
 def test_a_study_without_a_question_has_that_of_the_study_which_it_extends_in_whichever_form_it_names_it() -> None:
     configs = Path(__file__).parents[2] / "configs"
     for study, extended in (("cog_drift/llama3b", "cog_drift/qwen4b"), ("interplay/context_bases", "interplay/contexts")):

@@ -182,16 +182,26 @@ def test_a_line_has_each_value_with_its_interval_and_the_control_is_level(tmp_pa
     lines = {line.get_label(): line for line in axis.lines}
     arms = [arm for arm in frame.arms(found.spec) if arm != "base"]
     expected = [100 * value(found, arm, "edge", "strict_pass@1").value for arm in arms]
-    assert list(lines["KL"].get_ydata()) == pytest.approx(expected)
+    ys = np.asarray(lines["KL"].get_ydata())
+    assert list(ys[~np.isnan(ys)]) == pytest.approx(expected)
+    assert np.isnan(ys[1])
+    assert lines["_KL"].get_linestyle() == ":", "0 has no place on the axis, so the line to it is dotted"
+    assert list(lines["_KL"].get_ydata()) == pytest.approx(expected[:2])
     assert list(lines["base"].get_ydata()) == [pytest.approx(100 * value(found, "base", "edge", "strict_pass@1").value)] * 2
     assert lines["base"].get_linestyle() == "--"
     assert to_hex(lines["KL"].get_color()) == "#0072b2"
     assert axis.get_xscale() == "log"
     assert [label.get_text() for label in axis.get_xticklabels()] == ["0", "0.01", "0.1"]
-    assert np.all(np.diff(np.asarray(lines["KL"].get_xdata())) > 0)
+    xs = np.asarray(lines["KL"].get_xdata())
+    assert np.all(np.diff(xs[~np.isnan(xs)]) > 0)
     assert caption.startswith(
-        "Less is more. strict pass@1, edge against rl.method.loss.beta (logarithmic; a 0 is left of all values)."
+        "Less is more. strict pass@1, edge against rl.method.loss.beta (logarithmic; a 0 is left of all values, dotted)."
     )
+
+
+def test_the_axis_of_a_share_says_of_which_set_and_stage(tmp_path: Path) -> None:
+    axis, _ = drawn(finished(tmp_path, figures={"mix": {"x": "mid.data.edge", "y": "strict_pass@1", "band": "edge"}}))
+    assert axis.get_xlabel() == "share of edge in mid"
 
 
 @pytest.mark.parametrize(

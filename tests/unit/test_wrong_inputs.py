@@ -104,6 +104,10 @@ REFERENCES = {
     "training on the test set": Wrong(("stages.rl", "test", "split"), {"stages.rl.data": {"test": 1.0}}),
 }
 TYPES = {
+    "shares of one set alone": Wrong(
+        ("study/wrong.yaml", "arms.rl_hard.grid.rl.data.edge", "these sum to 0.25", "{edge: 0.25, SET: rest}"),
+        {"arms.rl_hard.set": None, "arms.rl_hard.grid": {"rl.data.edge": [0.25, 0.5]}},
+    ),
     "shares that do not sum to one": Wrong(
         ("stages.base.data", "0.6", "sum to 1"), {"stages.base.data": {"corpus": 0.5, "edge": 0.1}}
     ),

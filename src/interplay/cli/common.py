@@ -24,6 +24,8 @@ LOG = logging.getLogger(__name__)
 CONFIGS = Path("configs")
 RESULTS = Path("results")
 LOGS = Path("logs")
+FOLDERS = {"method": "method", "sampler": "curriculum", "model": "model", "task": "task", "scale": "scale"}
+"""Folder below configs whose files are the values of a key, by the key's last part."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 Completer = Callable[..., list[str]]
@@ -45,7 +47,19 @@ def complete_scale(incomplete: str) -> list[str]:
 
 def complete_arm(ctx: typer.Context, incomplete: str) -> list[str]:
     """Arms of the study that precedes this word."""
-    return _starting(_arms(str(ctx.params.get("study"))), incomplete)
+    return _starting(_declared(str(ctx.params.get("study")), "arms"), incomplete)
+
+
+def complete_table(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Tables of the study that precedes this word."""
+    return _starting(_declared(str(ctx.params.get("study")), "tables"), incomplete)
+
+
+def complete_key(incomplete: str) -> list[str]:
+    """KEY=VALUE where the values are files of configs/, as in `rl.method=gspo`."""
+    key = incomplete.partition("=")[0]
+    folder = FOLDERS.get(key.rpartition(".")[2])
+    return _starting([f"{key}={name}" for name in _names(folder)] if folder and "=" in incomplete else [], incomplete)
 
 
 def complete_side(incomplete: str) -> list[str]:
@@ -66,19 +80,23 @@ def _names(folder: str) -> list[str]:
     return sorted(path.relative_to(root).with_suffix("").as_posix() for path in root.rglob("*.yaml"))
 
 
-def _arms(study: str) -> list[str]:
-    """The arms in a study's file; none of a file that cannot be read, since a shell should not show errors."""
+def _declared(study: str, key: str) -> list[str]:
+    """Names under a key of a study's file and of the studies that it extends; none of files that cannot be read, since a shell
+    should not show errors."""
     import yaml
 
     try:
         found = yaml.load((CONFIGS / "study" / f"{study}.yaml").read_text(), Loader=yaml.CSafeLoader)
-        return [str(name) for name in found["arms"]]
-    except (OSError, yaml.YAMLError, KeyError, TypeError, AttributeError):  # AttributeError: PyYAML without libyaml
+        bases = [name.removeprefix("/study/").partition("@")[0] for name in found.get("defaults", []) if isinstance(name, str)]
+        inherited = [name for base in bases if base not in ("_self_", study) for name in _declared(base, key)]
+        return list(dict.fromkeys([*inherited, *map(str, found.get(key) or {})]))
+    except (OSError, yaml.YAMLError, TypeError, AttributeError, RecursionError):  # AttributeError: PyYAML without libyaml
         return []
 
 
 def _labels(study: str) -> list[str]:
-    """The stages of all committed plans of a study, as addresses within it; of one without a plan, its arms."""
+    """The stages of all committed plans of a study, as addresses within it; of one without a plan its arms, and the stages that
+    were made of it."""
     import json
 
     found: dict[str, None] = {}
@@ -93,7 +111,9 @@ def _labels(study: str) -> list[str]:
                     found["/".join(above)] = None
         except (OSError, ValueError, KeyError, AttributeError):  # a shell should not show errors
             continue
-    return list(found) or [f"{arm}/" for arm in _arms(study)]
+    named = RESULTS / "by-name"
+    made = {path.relative_to(path.parents[1]).as_posix() for path in named.glob(f"{study}.*/*/*@*")}
+    return list(found) or [*(f"{arm}/" for arm in _declared(study, "arms")), *sorted(made)]
 
 
 def _starting(words: Iterable[str], incomplete: str) -> list[str]:

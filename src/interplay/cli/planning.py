@@ -25,7 +25,7 @@ KEYS = "keys of the study that differ from its file, as in an arm's `set`: rl.me
 @command(app, "plan")
 def plan_stages(
     study: common.AnyStudy = None,
-    keys: Annotated[list[str] | None, common.argument(KEYS, metavar="KEY=VALUE")] = None,
+    keys: Annotated[list[str] | None, common.argument(KEYS, common.complete_key, "KEY=VALUE")] = None,
     scale: common.Scale = None,
     full: Annotated[bool, flag("--full", "explain every new stage and name every field that differs")] = False,
     stages: Annotated[bool, flag("--stages", "list every stage with its state")] = False,

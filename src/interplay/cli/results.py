@@ -70,7 +70,7 @@ def _partial_report(plan: Plan) -> str:
 @command(app, "explain")
 def explain_cell(
     study: common.Study,
-    table: Annotated[str, argument("a table of the study, such as main, or main_differences")],
+    table: Annotated[str, argument("a table of the study, such as main, or main_differences", common.complete_table)],
     row: Annotated[str, argument("an arm, or `arm - against` for a difference", common.complete_arm)],
     column: Annotated[str, argument("a band, or `op 9`; COLUMN/METRIC is one way to name the metric")],
     scale: common.Scale = None,

@@ -4,6 +4,7 @@ stages, curves, causes and warnings. Nothing is written or planned: an edit of a
 import functools
 import json
 import os
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -63,10 +64,15 @@ def _run_row(place: Place, scale: str, launched: state.Launched, found: Mapping[
     return {**row, "verdicts": dict(sorted(verdicts.items(), key=lambda item: -item[1]))}
 
 
+ASKED = re.compile(r"^(?:question|defaults):.*\n(?:[^\w\"'].*\n|\n)*", re.MULTILINE)
+"""Lines of the two keys in a study's file. To parse all of a hundred files takes 0.6 s of CPU at each look."""
+
+
 def question(configs: Path, study: str) -> str:
     """What a study asks, or the one that it extends; empty where its file is not readable."""
     try:
-        found = yaml.load((configs / "study" / f"{study}.yaml").read_text(), Loader=yaml.CSafeLoader)
+        text = (configs / "study" / f"{study}.yaml").read_text()
+        found = yaml.load("".join(ASKED.findall(f"{text}\n")) or text, Loader=yaml.CSafeLoader)
         if "question" in found:
             return str(found["question"])
         names = [entry.partition("@")[0].removeprefix("/study/") for entry in found.get("defaults", []) if isinstance(entry, str)]

@@ -26,7 +26,11 @@ def check_shares(shares: Mapping[str, float] | None, place: KeyPlace) -> None:
     try:
         references.check_mix(dict(shares or {}), "a mix")
     except (TypeError, ValueError) as error:
-        remedy = f"; change one, or write `{list(shares)[-1]}: rest`" if shares and min(shares.values()) >= 0 else ""
+        remedy = ""
+        if shares and min(shares.values()) >= 0:
+            last, share = [*shares.items()][-1]
+            alone = f"name the set that has the rest, as in {{{last}: {share:g}, SET: rest}}"
+            remedy = f"; {alone}" if len(shares) == 1 else f"; change one, or write `{last}: rest`"
         raise place.error(f"{error}{remedy}", shares) from None
 
 

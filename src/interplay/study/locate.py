@@ -10,7 +10,7 @@ from typing import NamedTuple
 import yaml
 
 from interplay.core import references
-from interplay.core.model import KeyPlace, UnknownKeyError, UserError, nearest_name, shorten_value
+from interplay.core.model import KeyPlace, UserError, nearest_name, shorten_value
 from interplay.study import arms, files
 from interplay.study.files import Source, item
 
@@ -35,7 +35,7 @@ def locate_error(error: UserError, configs: Path, study: str, scale: str) -> Use
         sources = files.sources(configs, {"study": study, "scale": scale})
     except UserError as broken:
         return broken
-    found = _found(sources, groups[about.file], about.keys, isinstance(error, UnknownKeyError))
+    found = _found(sources, groups[about.file], about.keys)
     best = max(found, key=lambda one: _rank(one, error.value), default=None)
     if best is None:  # about a key that the file should have
         return type(error)(error.problem, about._replace(line=1), error.value)
@@ -121,18 +121,20 @@ class Found(NamedTuple):
     """The part of the path that the file has not."""
 
 
-def _found(sources: list[Source], group: str, keys: Keys, unknown: bool) -> Iterator[Found]:
+def _found(sources: list[Source], group: str, keys: Keys) -> Iterator[Found]:
     """Every place that the path may mean, the most literal first within a file."""
-    for prefix, wanted in _readings(sources, group, keys, unknown):
+    for prefix, wanted in _readings(sources, group, keys):
         for source in sources:
             if (found := _descend(source, prefix, wanted)) is not None:
                 yield found
 
 
 def _rank(found: Found, value: str) -> tuple[int, bool]:
-    """A place is better the further the path leads there; then if it holds the value that was refused."""
+    """A place is better the further the path leads there; then if it holds the value that was refused, or one share of it."""
+    share = f"{found.keys[-1].rpartition('.')[2]!r}: "  # of a mix, as `rl.data.edge: [0.1, 0.5]` names it
     if isinstance(found.value, yaml.ScalarNode):
-        return -len(found.rest), value in (repr(found.value.value), found.value.value)
+        text = found.value.value
+        return -len(found.rest), value in (repr(text), text) or f"{share}{text}" in value
     try:
         written = yaml.SafeLoader("").construct_document(found.value)
         held = references.fill_rest(written)
@@ -140,10 +142,11 @@ def _rank(found: Found, value: str) -> tuple[int, bool]:
         held = written
     except yaml.YAMLError:
         return -len(found.rest), False
-    return -len(found.rest), value in map(shorten_value, (held, *held))
+    texts = [*map(shorten_value, (held, *held))]
+    return -len(found.rest), value in texts or any(f"{share}{text}" in value for text in texts)
 
 
-def _readings(sources: list[Source], group: str, keys: Keys, unknown: bool) -> Iterator[tuple[Keys, Keys]]:
+def _readings(sources: list[Source], group: str, keys: Keys) -> Iterator[tuple[Keys, Keys]]:
     """The path itself, and the other paths from which its value may come: (keys that are given, keys that are searched)."""
     yield (group,), keys
     if group != "study" or not keys:
@@ -152,14 +155,14 @@ def _readings(sources: list[Source], group: str, keys: Keys, unknown: bool) -> I
     if keys[0] == "scale":
         yield ("scale",), keys[1:]
     if keys[0] == "stages" and len(keys) > 1:
-        yield from _in_arms(sources, keys[1:], unknown)
+        yield from _in_arms(sources, keys[1:])
         packed = keys[2:3] == ("corpus",)
         yield ("scale", "kinds", "corpus" if packed else _kind(sources, keys[1])), keys[3:] if packed else keys[2:]
     if keys[0] == "data":
         yield ("scale",), keys[2:]
     if "task" in keys:
         inner = keys[keys.index("task") + 1 :]
-        yield from _in_arms(sources, ("task", *inner), unknown)
+        yield from _in_arms(sources, ("task", *inner))
         yield ("study", "task"), inner
         yield ("scale", "task"), inner
 
@@ -173,9 +176,9 @@ def _changed(sources: list[Source], keys: Keys) -> Iterator[tuple[Keys, Keys]]:
             yield ("study", "scales", scale, "kinds", _kind(sources, keys[1])), keys[2:]
 
 
-def _in_arms(sources: list[Source], keys: Keys, unknown: bool) -> Iterator[tuple[Keys, Keys]]:
-    """Readings in every `stage.key: value` of every arm that sets the key or one around it, the innermost first. A key that is
-    unknown may have been refused at a part of such a name: `rl.nope.x` at `rl.nope`."""
+def _in_arms(sources: list[Source], keys: Keys) -> Iterator[tuple[Keys, Keys]]:
+    """Readings in every `stage.key: value` of every arm that sets the key, one around it, the innermost first, or one in it: a
+    mix is refused as a whole for the share `rl.data.edge`, and of an unknown key `rl.nope.x` the part `rl.nope` is refused."""
     for source in sources:
         for arm, body in _pairs(item(source.root, "arms") if source.package == ("study",) else None):
             for part in arms.CHANGES:
@@ -183,7 +186,7 @@ def _in_arms(sources: list[Source], keys: Keys, unknown: bool) -> Iterator[tuple
                     names, prefix = tuple(dotted.split(".")), ("study", "arms", arm.value, part, dotted)
                     if keys[: len(names)] == names:
                         yield prefix, keys[len(names) :]
-                    elif unknown and names[: len(keys)] == keys:
+                    elif names[: len(keys)] == keys:
                         yield prefix, ()
 
 

@@ -3,7 +3,7 @@
 import itertools
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -153,8 +153,11 @@ def _draw_line(
     xs = np.array([point.x for point in points])
     middle, low, high = estimate.interval_ends([point.found for point in points], metric)
     axis.vlines(xs, low, high, color=color, linewidth=1.2, alpha=0.8, label=f"_{name}")
-    line = "none" if scale.named else "-"
-    axis.plot(xs, middle, label=name, color=color, marker=marker, linestyle=line, linewidth=1.8, markersize=6)
+    pen: dict[str, Any] = {"color": color, "linewidth": 1.8, "marker": marker, "markersize": 6}
+    if scale.log and len(xs) > 1 and xs[0] == scale.places.get(0.0):  # how far 0 is from the others is no number of the axis
+        axis.plot(xs[:2], middle[:2], label=f"_{name}", **{**pen, "linestyle": ":"})
+        xs, middle = np.insert(xs, 1, np.nan), np.insert(middle, 1, np.nan)
+    axis.plot(xs, middle, label=name, linestyle="none" if scale.named else "-", **pen)
 
 
 def _draw_level(results: frame.Results, axis: Axes, arm: str, found: estimate.Estimate, scale: Scale, metric: str) -> None:
@@ -183,13 +186,16 @@ def _dress(axis: Axes, scale: Scale, figure: Figure) -> None:
 
 
 def _axis_name(key: str) -> str:
-    """`rl.method.loss.beta` -> `beta`."""
+    """`rl.method.loss.beta` -> `beta`; `mid.data.edge` -> `share of edge in mid`."""
+    stage, *inner = key.split(".")
+    if inner[:1] == ["data"] and len(inner) == 2:
+        return f"share of {inner[1]} in {stage}"
     return key.rpartition(".")[2].replace("_", " ")
 
 
 def _said(figure: Figure, name: str, shown: list[tuple[str, estimate.Estimate]], controls: Sequence[str]) -> str:
     against = SPENT_LABELS.get(figure.x) or figure.x
-    said = f"{name} against {against}{' (logarithmic; a 0 is left of all values)' if figure.log else ''}."
+    said = f"{name} against {against}{' (logarithmic; a 0 is left of all values, dotted)' if figure.log else ''}."
     said += f" Whiskers: 95 % intervals for {estimate.uncertain_over(shown)}."
     return f"{said} Dashed: {', '.join(controls)}, shaded with the interval." if controls else said
 
