@@ -35,7 +35,7 @@ def unfinish(laboratory: Laboratory, kind: str) -> Path:
     [
         ("pretrain", 20, 60),
         pytest.param("rl", 1, 2, marks=pytest.mark.slow),
-        pytest.param("evaluate", 1, 3, marks=pytest.mark.slow),
+        pytest.param("evaluate", 1, 2, marks=pytest.mark.slow),
     ],
 )
 def test_a_stage_that_is_killed_and_then_stopped_ends_with_the_same_bytes(

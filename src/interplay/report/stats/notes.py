@@ -396,7 +396,7 @@ def _ending(results: Results, row: ReportArm) -> Ending:
 
 
 def _took_no_step(records: Mapping[str, Mapping[str, Any]], stage: ReportStage) -> bool:
-    """Whether the record says that the optimiser made no step, as where RL is never paid. Checksums do not tell it after a base
+    """Whether the record says that the optimiser made no step, as where RL is never paid. Checksums do not show it after a base
     whose weights are kept in bfloat16: RL keeps the same values in float32."""
     return records.get(stage.digest, {}).get("metrics", {}).get("optimizer_steps") == 0
 
