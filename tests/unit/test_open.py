@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from lab import Lab, of_kind
+from report_study import arm, spec
 from served import Served, serving
 
 from interplay.core import artifact
@@ -181,6 +182,15 @@ def test_a_port_that_is_taken_and_a_folder_that_is_no_project_are_refused(page: 
         assert done.returncode == 2
         assert said in done.stderr
         assert done.stderr.count("\n") == 1
+
+
+def test_an_arm_of_the_same_stages_is_named_with_the_one_that_stands_for_it() -> None:
+    """As a grid's arm at the value that the study has anyway: its stages and curves are those of the other."""
+    paths = {"rl": "m{}", "other": "n{}", "swept[beta=0]": "m{}", "half": "m0"}
+    arms = [
+        arm(name, seed, ["base:pretrain:b", f"rl:rl:{end.format(seed)}"], "e") for name, end in paths.items() for seed in (0, 1)
+    ]
+    assert data.equal_arms(spec(arms)) == [("swept[beta=0]", "rl")]
 
 
 def test_of_a_studys_file_the_question_alone_is_read(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def test_a_round_has_seeds_of_its_own_and_what_is_set_holds_in_all(tmp_path: Pat
 
 def test_rounds_vary_with_their_stage(tmp_path: Path) -> None:
     lab = Lab(tmp_path)
-    lab.edit(FILE, "seeds: {vary: [sft]}", "seeds: {vary: [sft], values: [0, 1]}")
+    lab.edit(FILE, "seeds: {vary: [base, sft]}", "seeds: {vary: [sft], values: [0, 1]}")
     plan = lab.plan(STUDY)
     rows = [row for row in plan.stages[plan.report].spec.arms if row.arm == "three"]  # type: ignore[attr-defined]
     assert len({part.digest for row in rows for part in row.path}) == 7

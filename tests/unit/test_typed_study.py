@@ -32,7 +32,7 @@ def refused(lab: Lab) -> str:
         ("data: {edge: 1.0}, steps", "data: {egde: 1.0}, steps", "stages.spare.data = 'egde': no such problem set; did you mean 'edge'?"),
         ("data: {edge: 1.0}, steps", "data: edge, steps", "stages.spare.data = 'edge': must map problem sets to shares, such as {edge: 0.2, corpus: rest}"),
         ("data: {edge: 1.0}, steps", "data: {edge: 1.0}, offline: evla, steps", "stages.spare.offline = 'evla': no such stage; did you mean 'eval'?"),
-        ("data: {edge: 1.0}, steps", "data: {edge: 0.5}, steps", "stages.spare.data = {'edge': 0.5}: a mix must be shares that sum to 1; these sum to 0.5; change one, or write `edge: rest`"),
+        ("data: {edge: 1.0}, steps", "data: {edge: 0.5}, steps", "stages.spare.data = {'edge': 0.5}: a mix must be shares that sum to 1; these sum to 0.5; name the set that has the rest, as in {edge: 0.5, SET: rest}"),
         ("paper: p, ", "", "stages.spare.method.paper: missing; give it a value"),
         ("steps: 12", "steps: 12, prompts_per_step: 9, minibatches: 2", "stages.spare: prompts_per_step must be a multiple of minibatches"),
         ("steps: 12", "run: {processes: 2, gpus: 3}, steps: 12", "stages.spare.run = {'processes': 2, 'gpus': 3}: gpus = 3: of 2 processes each has one; write 2, or 0"),

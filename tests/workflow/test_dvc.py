@@ -69,6 +69,7 @@ def origin(finished: Laboratory, tmp_path_factory: pytest.TempPathFactory) -> Cl
         shutil.copy(ROOT / ".dvc" / name, folder / ".dvc")
     laboratory.edit("configs/config.yaml", "scale: laptop", "scale: smoke")
     clone = Clone(folder, laboratory.env)
+    clone.must("interplay", "plan", "quickstart", "--scale", "smoke", "--write")  # the laboratory's sets are smaller
     clone.must("git", "init", "-q")
     for key, value in (("user.name", "a"), ("user.email", "a@b"), ("commit.gpgsign", "false")):
         clone.must("git", "config", key, value)

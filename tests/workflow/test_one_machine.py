@@ -37,3 +37,13 @@ def test_a_lone_pretraining_borrows_the_idle_core_and_leaves_the_same_model(fini
     assert "borrowed_core_seconds" not in json.loads((again / "telemetry.json").read_text())
     assert artifact.record(again) == artifact.record(out.parent)
     assert (again / "model/model.safetensors").read_bytes() == (out.parent / "model/model.safetensors").read_bytes()
+
+
+def test_the_scheduler_looks_at_what_waits_when_a_job_has_ended_and_not_by_the_clock(laboratory: Laboratory) -> None:
+    """Snakemake's limit on launches a second makes it look again a second after each look, which adds up over a long launch."""
+    plan = plan_study(laboratory.folder / "configs", "quickstart", "smoke")
+    records = [f"results/problems/{stage.digest}/record.json" for stage in plan.stages.values() if stage.kind == "problems"]
+    flags = ("--profile", "local", "--cores", "1", "--verbose")
+    made = laboratory.run("snakemake", *records, *flags, "--config", "study=quickstart", "scale=smoke")
+    assert made.returncode == 0, made.stderr
+    assert made.stderr.count("Resources before job selection") <= len(records) + 1

@@ -194,6 +194,18 @@ def series_of(plan: Plan, arm: str | None = None) -> list[Series]:
     return [one for one in found.values() if table.length_key(plan.stages[one.digest].kind)]
 
 
+def equal_arms(spec: ReportSpec) -> list[tuple[str, str]]:
+    """(arm, an earlier arm of the same stages at every seed), as a grid makes one of a value that the study already has: stages
+    and curves are shown once, under the earlier arm."""
+    first: dict[tuple[Any, ...], str] = {}
+    found = []
+    for arm in dict.fromkeys(row.arm for row in spec.arms):
+        path = tuple((row.seed, *((step.digest, step.step) for step in row.path)) for row in spec.arms if row.arm == arm)
+        if (other := first.setdefault(path, arm)) != arm:
+            found.append((arm, other))
+    return found
+
+
 def curves(place: Place, plans: Mapping[Series, Plan], stage: str, metric: str) -> dict[str, Any]:
     """The curves of a metric in the stages of a name, and what can be chosen instead."""
     lines = {
