@@ -120,7 +120,7 @@ class Library:
             in_plan, locked, found = self.planned.get(digest), self.locked.get(digest), self.found.get(digest)
             made = read_stage(self.results, found.kind, digest) if found and not in_plan else None
             known = in_plan.as_json() if in_plan else {**(made or {}), **(locked or {})} or None
-            if known and known.get("kind") == "source":
+            if known and known.get("kind") == "source" and "run" in known:  # a lock does not say where its files are
                 known |= source_size(self.results, digest, known["run"])
             self._read[digest] = known
         return self._read[digest]
