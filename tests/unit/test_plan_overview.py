@@ -416,6 +416,12 @@ def test_stage_is_the_same_whether_planned_locked_or_read_from_results(lab: Lab)
     assert state.Library({}, lab.results, {}).get(stage.digest) is None
 
 
+def test_a_source_that_a_lock_alone_names_is_known_without_its_size(lab: Lab) -> None:
+    """Its folder is gone, and what was trained from it is not."""
+    locked = {"0" * 12: {"kind": "source", "digest": "0" * 12, "deps": {}, "label": "sources.m"}}
+    assert state.Library({}, lab.results, {}, locked).get("0" * 12) == locked["0" * 12]
+
+
 def test_run_blocks_are_of_no_consequence_for_states(lab: Lab) -> None:
     stage = of_kind(lab.plan(), "rl")[0]
     other = Stage.make(stage.kind, stage.spec, stage.deps, Run(threads=2), "elsewhere")
