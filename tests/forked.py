@@ -88,7 +88,9 @@ def fork_exec(
     sys.stdout.flush()
     sys.stderr.flush()
     if process := os.fork():
-        if group >= 0:  # here as well: whoever called may signal the group before the child has made it
+        if (
+            group >= 0
+        ):  # in the parent too, as a shell does: the caller may signal the process group before the child calls setpgid
             with contextlib.suppress(OSError):
                 os.setpgid(process, group or process)
         return process

@@ -85,10 +85,11 @@ def _declared(study: str, key: str) -> list[str]:
     should not show errors."""
     import yaml
 
+    from interplay.core import references
+
     try:
         found = yaml.load((CONFIGS / "study" / f"{study}.yaml").read_text(), Loader=yaml.CSafeLoader)
-        bases = [name.removeprefix("/study/").partition("@")[0] for name in found.get("defaults", []) if isinstance(name, str)]
-        inherited = [name for base in bases if base not in ("_self_", study) for name in _declared(base, key)]
+        inherited = [name for base in references.extended_studies(found, study) for name in _declared(base, key)]
         return list(dict.fromkeys([*inherited, *map(str, found.get(key) or {})]))
     except (OSError, yaml.YAMLError, TypeError, AttributeError, RecursionError):  # AttributeError: PyYAML without libyaml
         return []

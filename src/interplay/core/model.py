@@ -72,10 +72,6 @@ class UserError(Exception):
         super().__init__(escape_control(" ".join(message.split())))
 
 
-class UnknownKeyError(UserError):
-    """A key that the schema does not have."""
-
-
 class PermanentError(Exception):
     """A failure that a retry would repeat, such as a loss that is not finite. The message is one line and names the step."""
 
@@ -245,7 +241,7 @@ def _refusal(cls: type[Model], value: Any, error: Any, outer: KeyPlace) -> UserE
     place = outer.key(*names)
     code, context = error["type"], error.get("ctx", {})
     if code == "extra_forbidden":
-        return UnknownKeyError(_unknown(cls, value, names), place)
+        return UserError(_unknown(cls, value, names), place)
     if code == "union_tag_not_found":
         return place.error("missing name; it says which member this is")
     if code == "missing":

@@ -11,6 +11,17 @@ from pydantic.fields import FieldInfo
 
 from interplay.core.random import sum_in_order
 
+# Studies that a study extends.
+
+
+def extended_studies(tree: Mapping[str, Any], study: str) -> list[str]:
+    """Names of the studies in the `defaults` of a study's file, other than its own, in any form that Hydra takes: `demo`,
+    `/study/demo`, `/study/demo@_here_`."""
+    entries = [entry for entry in tree.get("defaults", []) if isinstance(entry, str)]
+    names = [entry.partition("@")[0].removeprefix("/study/") for entry in entries]
+    return [name for name in names if name not in ("_self_", study)]
+
+
 # Shares that sum to one.
 
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from interplay.core import artifact, execution, model
+from interplay.core import artifact, execution, model, references
 from interplay.kinds import table
 from interplay.report.spec import ReportSpec
 from interplay.results import catalog, progress, state
@@ -75,8 +75,8 @@ def question(configs: Path, study: str) -> str:
         found = yaml.load("".join(ASKED.findall(f"{text}\n")) or text, Loader=yaml.CSafeLoader)
         if "question" in found:
             return str(found["question"])
-        names = [entry.partition("@")[0].removeprefix("/study/") for entry in found.get("defaults", []) if isinstance(entry, str)]
-        return next((text for name in names if name not in ("_self_", study) and (text := question(configs, name))), "")
+        names = references.extended_studies(found, study)
+        return next((text for name in names if (text := question(configs, name))), "")
     except (OSError, yaml.YAMLError, TypeError, AttributeError):
         return ""
 

@@ -179,7 +179,7 @@ def _rows(results: Results, arm: str) -> list[ReportArm]:
 
 
 def _no_steps(results: Results, claim: Claim) -> Iterator[str]:
-    """Reads the checksums of weights in records."""
+    """Reads the checksums of weights and the optimizer steps in records."""
     for arm in _arms(claim):
         if idle := notes.idle_note(results, arm):
             yield f"{arm}: {idle}"

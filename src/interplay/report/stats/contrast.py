@@ -115,7 +115,7 @@ def compare_arms(results: frame.Results, name: str, level: float = LEVEL) -> Com
     caveats = notes.caveats_of(results, [one.arm for one in chosen])
     if table.fight:
         fought, failed = _fight(results, contrast, table.fight, blocks[0], level)
-        said = (*(f"Not tested: {reason}." for reason in failed), *caveats)
+        said = (*(f"Not tested: {reason}." for reason in dict.fromkeys(failed)), *caveats)
         return Comparison(contrast, lineup, [fought], len(chosen) - 1, said, labels)
     raw = np.array([row.p for block in blocks for row in block.rows])
     tested, adjusted = ~np.isnan(raw), raw.copy()
