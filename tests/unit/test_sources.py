@@ -100,7 +100,7 @@ def test_what_was_kept_of_a_file_counts_for_the_same_bytes_only(tmp_path: Path, 
     package, place = house(tmp_path), tmp_path / "kept.json"
     monkeypatch.setattr(sources, "PACKAGE", package)
     monkeypatch.setattr(sources, "_place", lambda: place)
-    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
 
     def fresh() -> dict[str, str]:
         """As another process finds them."""

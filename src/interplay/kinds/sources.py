@@ -11,7 +11,6 @@ import hashlib
 import importlib.util
 import json
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -99,8 +98,9 @@ def _kept() -> dict[str, Any]:
 
 
 def _keep() -> None:
-    """Write what was parsed, where Python writes bytecode. Of several processes at once the last one's stays."""
-    if _NEW and not sys.dont_write_bytecode:
+    """Write what was parsed beside the bytecode, also where Python is told to write none (PYTHONDONTWRITEBYTECODE, as images
+    of containers do): every stage would parse all again. Of several processes at once the last one's stays."""
+    if _NEW:
         with contextlib.suppress(OSError):
             artifact.write_atomic(_place(), json.dumps(_kept()).encode(), every_worker=True)
         _NEW.clear()
@@ -118,8 +118,10 @@ def _parsed(text: bytes) -> Source:
         tree = ast.parse(text)
     except (SyntaxError, ValueError):
         return Source(hashlib.sha256(text).hexdigest()[:12], ())
-    digest = hashlib.sha256("".join(_written(tree)).encode()).hexdigest()[:12]
-    return Source(digest, tuple(sorted(_imports(tree))), *_dispatch(tree))
+    written, nodes = list[str](), list[ast.AST]()
+    _write(tree, written, nodes)
+    digest = hashlib.sha256("".join(written).encode()).hexdigest()[:12]
+    return Source(digest, tuple(sorted(_imports(nodes))), *_dispatch(nodes))
 
 
 def differing_files(made_by: dict[str, str], now: dict[str, str]) -> list[str]:
@@ -143,10 +145,10 @@ def _files(module: str, package: Path) -> list[Path]:
     return [path for path in found if path.is_file()]
 
 
-def _imports(tree: ast.Module) -> Iterator[str]:
+def _imports(nodes: list[ast.AST]) -> Iterator[str]:
     """Dotted names in import statements at any depth, and the modules of `module:attribute` strings of families (tasks.spec). All
     imports are absolute, so levels need no resolving."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and FAMILY.fullmatch(node.value):
             yield node.value.partition(":")[0]
         if isinstance(node, ast.Import):
@@ -155,12 +157,12 @@ def _imports(tree: ast.Module) -> Iterator[str]:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-def _dispatch(tree: ast.Module) -> tuple[tuple[str, ...], bool]:
+def _dispatch(nodes: list[ast.AST]) -> tuple[tuple[str, ...], bool]:
     """Modules that classes name as `RUN: ... = "module:function"`, and whether `RUN` of an object is read."""
-    assigned = (node for node in ast.walk(tree) if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "RUN")
+    assigned = (node for node in nodes if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "RUN")
     values = (node.value.value for node in assigned if isinstance(node.value, ast.Constant))
     named = tuple(sorted({value.partition(":")[0] for value in values if isinstance(value, str)}))
-    return named, any(isinstance(node, ast.Attribute) and node.attr == "RUN" for node in ast.walk(tree))
+    return named, any(isinstance(node, ast.Attribute) and node.attr == "RUN" for node in nodes)
 
 
 def _dispatched(source: Source, package: Path) -> Iterator[str]:
@@ -171,24 +173,27 @@ def _dispatched(source: Source, package: Path) -> Iterator[str]:
         yield from (".".join([package.name, *folder.relative_to(package).parts, module]) for module in modules)
 
 
-def _written(node: object) -> Iterator[str]:
-    """A syntax tree as text, less docstrings. Not `ast.dump`, which writes empty fields differently from one Python to the
-    next."""
+def _write(node: object, out: list[str], nodes: list[ast.AST]) -> None:
+    """A syntax tree as text and its nodes in a row, less docstrings. Not `ast.dump`, which writes empty fields differently from
+    one Python to the next."""
     if isinstance(node, list):
-        yield "["
+        out.append("[")
         for item in node:
-            yield from _written(item)
-        yield "]"
-    elif isinstance(node, ast.AST) and not isinstance(node, ast.expr_context):
-        yield f"({type(node).__name__}"
-        for name, value in ast.iter_fields(node):
-            value = [item for item in value if not _is_text(item)] if name == "body" and isinstance(value, list) else value
-            if value is not None and value != []:
-                yield f" {name}="
-                yield from _written(value)
-        yield ")"
+            _write(item, out, nodes)
+        out.append("]")
     elif not isinstance(node, ast.AST):
-        yield repr(node)
+        out.append(repr(node))
+    elif not isinstance(node, ast.expr_context):
+        nodes.append(node)
+        out.append(f"({type(node).__name__}")
+        for name in node._fields:
+            value = getattr(node, name, None)
+            if name == "body" and isinstance(value, list):
+                value = [item for item in value if not _is_text(item)]
+            if value is not None and value != []:
+                out.append(f" {name}=")
+                _write(value, out, nodes)
+        out.append(")")
 
 
 def _is_text(statement: ast.stmt) -> bool:

@@ -47,7 +47,9 @@ def draw_figure(results: frame.Results, figure: Figure) -> Drawing:
         canvas, caption, notes = draw_canvas(results, figure)
         if canvas is None:
             return Drawing(b"", b"", caption)
-        png, svg = _bytes(canvas, "png", {"Software": None}), _bytes(canvas, "svg", {"Date": None, "Creator": None})
+        png = _bytes(canvas, "png", {"Software": None})
+        canvas.set_layout_engine(None)  # laid out once, for all formats: each format would draw it a second time to do so
+        svg = _bytes(canvas, "svg", {"Date": None, "Creator": None})
         pdf = _bytes(canvas, "pdf", {"CreationDate": None, "Producer": None, "Creator": None})
         return Drawing(png, svg, caption, notes, pdf, read_chart(canvas))
 
