@@ -148,12 +148,12 @@ def paper(bench: Bench) -> None:
         ]:
             update = {"reward": paid, "prompts_per_step": max(4, whole // share), "steps": steps}
             spec, how = rl.model_copy(update=update), Run(**planned | run)
-            world, learner = assembly.assemble_run(spec, inputs, how, place / label)
+            state, learner = assembly.assemble_run(spec, inputs, how, place / label)
             if bench.args.device == "cuda":
                 torch.cuda.reset_peak_memory_stats()
             for step in range(1, (steps if share > 1 else 1) + 1):
                 spent, started = {"sampler": 0.0, "rollout": 0.0, "update": 0.0}, bench.clock()
-                values = rl_loop.one_step(world, learner, place / label, step, spent)
+                values = rl_loop.one_step(state, learner, place / label, step, spent)
                 took = bench.clock() - started
                 held = torch.cuda.max_memory_allocated() / 1e9 if bench.args.device == "cuda" else 0.0
                 more = {f"{name}_s": value for name, value in spent.items()}
@@ -168,7 +168,7 @@ def paper(bench: Bench) -> None:
                     "tokens": drawn,
                 }
                 bench.emit(**row, rollout_tok_s=rate, peak_gb=held, hours_of_stage=hours)
-            del world, learner
+            del state, learner
         said = {"flops": cost.flops, "planned_hours": (cost.flops or 0) / 1e14 / 3600}
         bench.emit(setting="plan", **said, planned_gb=asked.device / 1e9 if asked else 0.0)
 

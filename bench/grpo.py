@@ -97,11 +97,11 @@ def ours(
     never = text.Special(pad=0, eos=-1)
     draws = build_sampler(spec.method.sampler, PromptSource(pool.sizes, spec.mix, spec.seed))
     files, sampled_by = text.tokenizer_folder(inputs["init"]), engine("native", policy, how, getattr(torch, dtype))
-    world = RunState(spec, pool, text.load(inputs["init"]), never, files, sampled_by, draws, Memory(len(pool.rows)))
+    state = RunState(spec, pool, text.load(inputs["init"]), never, files, sampled_by, draws, Memory(len(pool.rows)))
     times = []
     for step in range(1, steps + 1):
         started = clock()
-        values = one_step(world, learner, out, step, {"sampler": 0.0, "rollout": 0.0, "update": 0.0})
+        values = one_step(state, learner, out, step, {"sampler": 0.0, "rollout": 0.0, "update": 0.0})
         times.append(clock() - started)
         assert values["completion_tokens"] == PROMPTS * SAMPLES * NEW
         assert values["effective_ratio"] > 0.95

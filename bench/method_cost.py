@@ -39,11 +39,11 @@ def cost(method: Method, inputs: dict[str, Path], out: Path, steps: int) -> floa
         optimizer=TuneOptimizer(learning_rate=1e-4),
     )
     how = Run(engine_batch=COMPLETIONS, micro_batch_tokens=8192)
-    world, learner = assemble_run(spec, inputs, how, out)
+    state, learner = assemble_run(spec, inputs, how, out)
     times = []
     for step in range(1, steps + 1):
         started = time.process_time()
-        one_step(world, learner, out, step, {"sampler": 0.0, "rollout": 0.0, "update": 0.0})
+        one_step(state, learner, out, step, {"sampler": 0.0, "rollout": 0.0, "update": 0.0})
         times.append(time.process_time() - started)
     return min(times[1:])
 
