@@ -32,6 +32,7 @@ def serve() -> None:
     one that runs beside others the exit code is asked for."""
     for name in sys.argv[1:]:
         importlib.import_module(name)
+    warm_up()
     gc.freeze()
     for line in sys.stdin:
         given = json.loads(line)
@@ -51,6 +52,17 @@ def serve() -> None:
         print(process, flush=True)
         if not given["beside"]:
             print(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]), flush=True)
+
+
+def warm_up() -> None:
+    """What each process would do once more: pydantic writes the schemas of specs at their first use, and a stage reads which files
+    it may have used."""
+    from interplay.kinds import sources, table
+
+    for kind in table.KINDS:
+        sources.of_kind(kind)
+    if (expand := sys.modules.get("interplay.study.expand")) is not None:
+        expand.plan_study(Path(__file__).parent.parent / "configs", "quickstart", "smoke")
 
 
 def become(script: str, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
@@ -117,7 +129,15 @@ def fork_exec(
     raise AssertionError
 
 
-STAGES = ("torch._dynamo", "interplay.evaluate.sampling", "interplay.rl.loop", "interplay.train.lm", "interplay.run.stage")
+STAGES = (
+    "torch._dynamo",
+    "pandas",
+    "pyarrow.dataset",
+    "interplay.evaluate.sampling",
+    "interplay.rl.loop",
+    "interplay.train.lm",
+    "interplay.run.stage",
+)
 COMMANDS = (
     "snakemake.cli",
     "dvc.cli",

@@ -30,20 +30,21 @@ def broken(source: str, own_functions: bool = False, strict: bool = True) -> lis
     """What in a module breaks the rules, as `line: what`. `own_functions`: it is the one that makes the user's own functions of
     their text; `strict`: loaders of transformers must say that they trust no remote code, and not only not say that they do."""
     tree = ast.parse(source)
-    names = dict(_imported(tree))
+    nodes = list(ast.walk(tree))
+    names = dict(_imported(nodes))
     return sorted(
         f"{node.lineno}: {found}"
-        for node in ast.walk(tree)
+        for node in nodes
+        if isinstance(node, ast.Import | ast.ImportFrom | ast.Constant | ast.Call | ast.Name)
         for found in _of(node, names, own_functions, strict)
-        if hasattr(node, "lineno")
     )
 
 
-def _imported(tree: ast.AST) -> Iterator[tuple[str, str]]:
+def _imported(nodes: list[ast.AST]) -> Iterator[tuple[str, str]]:
     """What a name of the module stands for: `np` for `numpy`, `system` for `os.system`."""
     yield "pd", "pandas"
     yield "np", "numpy"
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield alias.asname or alias.name.split(".")[0], alias.name if alias.asname else alias.name.split(".")[0]

@@ -172,11 +172,28 @@ def made(stage: Stage, bands: dict[str, list[int]], root: Path) -> pd.DataFrame:
     return pd.read_parquet(out / "problems.parquet")
 
 
+def others(plan: Plan) -> list[Stage]:
+    """Problem sets whose bands are fixed."""
+    return [stage for stage in of_kind(plan, "problems") if "calibration" not in stage.deps]
+
+
+@pytest.fixture(scope="module")
+def fixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Their rows, which no choice changes."""
+    out = tmp_path_factory.mktemp("fixed")
+    for stage in others(Lab(tmp_path_factory.mktemp("lab")).plan(STUDY)):
+        made(stage, {}, out)
+    return out
+
+
 @pytest.mark.parametrize("op", [1, 2, 3])
-def test_whichever_op_is_chosen_no_problem_is_shared_with_training_test_or_calibration(lab: Lab, tmp_path: Path, op: int) -> None:
+def test_whichever_op_is_chosen_no_problem_is_shared_with_training_test_or_calibration(
+    lab: Lab, tmp_path: Path, fixed: Path, op: int
+) -> None:
     plan = lab.plan(STUDY)
     bands = {"id": [op], "edge": [op], "hard": [op]}
-    rows = {stage.label: made(stage, bands, tmp_path) for stage in of_kind(plan, "problems")}
+    chosen = {stage.label: made(stage, bands, tmp_path) for stage in readers(plan)}
+    rows = {**{stage.label: pd.read_parquet(fixed / stage.digest / "problems.parquet") for stage in others(plan)}, **chosen}
     test = rows["data.test@0"]
     assert set(test[test["band"] != "pinned_edge"]["op"]) == {op}
     assert list(test["band"].value_counts()) == [40] * 4

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import forked
 import pytest
 from lab import Lab
 
@@ -21,12 +22,10 @@ def lab(tmp_path: Path) -> Lab:
     return lab
 
 
-def completed(lab: Lab, *words: str, run: str = "from interplay.cli import main; main([])") -> list[str]:
-    """What bash offers for the last of the words."""
+def asking(*words: str) -> dict[str, str]:
+    """The environment in which bash asks for the last of the words."""
     line = {"COMP_WORDS": " ".join(["interplay", *words]), "COMP_CWORD": str(len(words)), "_INTERPLAY_COMPLETE": "complete_bash"}
-    command = [sys.executable, "-c", run]
-    result = subprocess.run(command, cwd=lab.folder, env={**os.environ, **line}, capture_output=True, text=True, timeout=60)
-    return result.stdout.split()
+    return {**os.environ, **line}
 
 
 @pytest.mark.parametrize(
@@ -50,7 +49,9 @@ def completed(lab: Lab, *words: str, run: str = "from interplay.cli import main;
     ],
 )
 def test_a_word_is_completed(words: list[str], offered: list[str], lab: Lab) -> None:
-    assert completed(lab, *words) == offered
+    result = forked.run(["interplay"], lab.folder, asking(*words))
+    assert result
+    assert result.stdout.split() == offered
 
 
 def test_completion_reads_files_and_loads_no_planner(lab: Lab) -> None:
@@ -59,4 +60,6 @@ def test_completion_reads_files_and_loads_no_planner(lab: Lab) -> None:
         "atexit.register(lambda: print([m for m in ('interplay.study.expand', 'hydra', 'torch', 'rich') if m in sys.modules]))\n"
         "main([])"
     )
-    assert completed(lab, "compare", "quickstart/b", run=run) == ["quickstart/base", "[]"]
+    command, asked = [sys.executable, "-c", run], asking("compare", "quickstart/b")
+    result = subprocess.run(command, cwd=lab.folder, env=asked, capture_output=True, text=True, timeout=60)
+    assert result.stdout.split() == ["quickstart/base", "[]"]

@@ -80,10 +80,10 @@ def test_undamaged_the_studies_are_valid(study: str, root: Path, capsys: pytest.
     assert main(["plan", study, "--scale", "smoke"]) == 0, capsys.readouterr().err
 
 
-def test_50_damaged_studies_are_valid_or_refused_in_one_line(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = judge(root, range(50), capsys)
-    assert found["valid"] >= 3
-    assert found["refused, with a line"] >= 35
+def test_25_damaged_studies_are_valid_or_refused_in_one_line(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = judge(root, range(25), capsys)
+    assert found["valid"] >= 1
+    assert found["refused, with a line"] >= 17
 
 
 @pytest.mark.slow

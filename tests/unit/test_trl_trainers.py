@@ -105,7 +105,8 @@ def test_a_killed_run_ends_with_the_bytes_of_one_that_was_not(inputs: dict[str, 
         assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
 
-@pytest.mark.parametrize("killed", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("killed", [False, True])
 def test_two_processes_end_as_one_process_and_go_on_where_they_are_killed(killed: bool, tmp_path: Path) -> None:
     """Of two native processes that are stopped a fast test is in `test_devices_ends`, of one of TRL that is killed above."""
     results, kept = Results(tmp_path / "results"), tmp_path / "kept"

@@ -260,6 +260,7 @@ def test_verls_entry_point_parses_the_file_that_the_launcher_names(tmp_path: Pat
     assert "norm_adv_by_std_in_grpo: true" in said
 
 
+@pytest.mark.slow
 def test_trls_parser_accepts_the_configuration_that_is_shown(tmp_path: Path) -> None:
     from trl import GRPOConfig, TrlParser
 
@@ -329,7 +330,11 @@ def test_a_run_leaves_what_every_rl_stage_leaves(inputs: dict[str, Path], tmp_pa
 
 @pytest.mark.usefixtures("package")
 @pytest.mark.parametrize(
-    ("member", "logged"), [({"name": "edge_of_competence"}, 0), ({"name": "learned_mixture", "by": "op", "undrawn": "decay"}, 4)]
+    ("member", "logged"),
+    [
+        pytest.param({"name": "edge_of_competence"}, 0, marks=pytest.mark.slow),
+        ({"name": "learned_mixture", "by": "op", "undrawn": "decay"}, 4),
+    ],
 )
 def test_a_sampler_that_learns_draws_by_what_verl_dumped(
     member: dict[str, Any], logged: int, inputs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -35,5 +35,5 @@ def inputs(place: Path) -> dict[str, Path]:
 
 
 def spec_of(trainer: str = "trl", method: dict[str, Any] = GRPO, **more: Any) -> RLSpec:
-    settings = {"steps": 5, "prompts_per_step": 8, "max_completion_length": 96, "optimizer": {"learning_rate": 1e-3}}
+    settings = {"steps": 3, "prompts_per_step": 8, "max_completion_length": 96, "optimizer": {"learning_rate": 1e-3}}
     return RLSpec(trainer=trainer, method=method, mix=[1.0], **{**settings, **more})

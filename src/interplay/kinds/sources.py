@@ -129,6 +129,7 @@ def differing_files(made_by: dict[str, str], now: dict[str, str]) -> list[str]:
     return sorted(name for name in {*made_by, *now} if made_by.get(name) != now.get(name))
 
 
+@functools.cache
 def _files(module: str, package: Path) -> list[Path]:
     """The file of a dotted name and the `__init__.py` of each package on the way; [] for what lies outside the package.
 

@@ -34,9 +34,13 @@ def draw_distractors(
     if source == "near":
         return _near_numbers(gold, modulus, count, rng)
     found: list[str] = []
+    seen: set[str] = set()
     kind = _answer_kind(gold)
     for place in rng.integers(len(answers), size=DRAWS * count):
         answer = answers[place]
+        if answer in seen:  # taken, or refused for what is taken still
+            continue
+        seen.add(answer)
         if _answer_kind(answer) == kind and not any(same_answer(answer, other, modulus) for other in [gold, *found]):
             found.append(answer)
             if len(found) == count:
