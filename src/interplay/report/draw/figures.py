@@ -29,7 +29,8 @@ Drawer = Callable[[frame.Results, Figure], tuple[Canvas | None, str]]
 
 
 class Drawing(NamedTuple):
-    """A finished figure. `png` and `svg` are empty where there was nothing to draw; the caption then says why."""
+    """A finished figure. `png` and `svg` are empty where there was nothing to draw, which the caption then says, or where no files
+    were asked for."""
 
     png: bytes
     svg: bytes
@@ -41,12 +42,13 @@ class Drawing(NamedTuple):
     """The same as data (`draw.chart`)."""
 
 
-def draw_figure(results: frame.Results, figure: Figure) -> Drawing:
-    """Draw one declared figure."""
+def draw_figure(results: frame.Results, figure: Figure, files: bool = True) -> Drawing:
+    """Draw one declared figure. Without `files` it is drawn for its caption and notes alone: to write it in three formats takes
+    most of the time."""
     with style.drawn_for(style.PAGE):
         canvas, caption, notes = draw_canvas(results, figure)
-        if canvas is None:
-            return Drawing(b"", b"", caption)
+        if canvas is None or not files:
+            return Drawing(b"", b"", caption, notes)
         png = _bytes(canvas, "png", {"Software": None})
         canvas.set_layout_engine(None)  # laid out once, for all formats: each format would draw it a second time to do so
         svg = _bytes(canvas, "svg", {"Date": None, "Creator": None})

@@ -32,8 +32,8 @@ class Answer(NamedTuple):
     """What else may explain the gain, where the study has controls."""
 
 
-def answer_study(results: frame.Results) -> Answer:
-    """Judge every claim, fill every table, draw every figure."""
+def answer_study(results: frame.Results, files: bool = True) -> Answer:
+    """Judge every claim, fill every table, draw every figure; without `files`, for its caption and its numbers alone."""
     spec = results.spec
     grids = {}
     for name, table in sorted(spec.tables.items(), key=lambda item: ("op" in item[1].columns, item[0])):
@@ -43,7 +43,8 @@ def answer_study(results: frame.Results) -> Answer:
         if table.gain is not None:
             grids[f"{name}{tables.GAIN_SUFFIX}"] = tables.gain_grid(results, table)
     contrasts = {f"{name}{contrast.SUFFIX}": sequential.compare(results, name) for name in spec.tables if name in spec.lineups}
-    drawings = {name: figures.draw_figure(results, figure) for name, figure in sorted(spec.figures.items(), key=_figure_order)}
+    ordered = sorted(spec.figures.items(), key=_figure_order)
+    drawings = {name: figures.draw_figure(results, figure, files) for name, figure in ordered}
     judged = [sequential.judge(results, claim) for claim in spec.claims]
     controls = confounds.judge_controls(results) if spec.controls else None
     return Answer(results, judged, grids, drawings, budget.judge_all(results), contrasts, controls)

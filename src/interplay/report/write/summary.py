@@ -57,7 +57,7 @@ def summarise(plan: Plan, results: Path) -> dict[str, Any]:
     """The summary as JSON data; determined by the report's digest except for `environments` and `exported`."""
     report = artifact.folder(results, "report", plan.report)
     spec = report_spec(plan)
-    made = answers.answer_study(frame.read_results(spec, answers.report_inputs(plan, results))._replace(kept={}))
+    made = answers.answer_study(frame.read_results(spec, answers.report_inputs(plan, results))._replace(kept={}), files=False)
     claims = [
         {
             **{key: claim[key] for key in ("says", "source", "verdict", "caveat", "test") if key in claim},
