@@ -29,8 +29,8 @@ Drawer = Callable[[frame.Results, Figure], tuple[Canvas | None, str]]
 
 
 class Drawing(NamedTuple):
-    """A finished figure. `png` and `svg` are empty where there was nothing to draw, which the caption then says, or where no files
-    were asked for."""
+    """A finished figure. `png` and `svg` are empty where there was nothing to draw, which the caption then says, or where no
+    files were asked for."""
 
     png: bytes
     svg: bytes
