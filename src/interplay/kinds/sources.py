@@ -98,8 +98,8 @@ def _kept() -> dict[str, Any]:
 
 
 def _keep() -> None:
-    """Write what was parsed beside the bytecode, also where Python is told to write none (PYTHONDONTWRITEBYTECODE, as images
-    of containers do): every stage would parse all again. Of several processes at once the last one's stays."""
+    """Write what was parsed next to the bytecode, also where Python writes none (PYTHONDONTWRITEBYTECODE, as images of
+    containers have it): every stage would parse all again. Of several processes at once the last one's stays."""
     if _NEW:
         with contextlib.suppress(OSError):
             artifact.write_atomic(_place(), json.dumps(_kept()).encode(), every_worker=True)
