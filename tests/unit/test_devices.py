@@ -36,6 +36,7 @@ def test_two_processes_train_as_one_does(results: Results, tmp_path: Path) -> No
     assert not (two / "resume").exists()
 
 
+@pytest.mark.slow  # to the bit, of the exact class, in `test_exact`
 def test_two_processes_sample_and_learn_as_one_does(results: Results, tmp_path: Path) -> None:
     one = results.in_one("rl", rl_spec(), tmp_path, **RL)
     two = results.in_two("rl", rl_spec(), **RL)

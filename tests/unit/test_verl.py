@@ -362,7 +362,8 @@ def test_a_sampler_that_learns_draws_by_what_verl_dumped(
 
 
 @pytest.mark.usefixtures("package")
-@pytest.mark.parametrize("dies", [pytest.param("saved 2", marks=pytest.mark.slow), "saved 3"])
+@pytest.mark.slow
+@pytest.mark.parametrize("dies", ["saved 2", "saved 3"])
 def test_a_run_that_breaks_off_goes_on_from_the_last_step_that_was_saved_and_logged(
     dies: str, inputs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
