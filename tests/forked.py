@@ -100,9 +100,8 @@ def fork_exec(
     sys.stdout.flush()
     sys.stderr.flush()
     if process := os.fork():
-        if (
-            group >= 0
-        ):  # in the parent too, as a shell does: the caller may signal the process group before the child calls setpgid
+        # In the parent too, as a shell does: the caller may signal the process group before the child calls setpgid.
+        if group >= 0:
             with contextlib.suppress(OSError):
                 os.setpgid(process, group or process)
         return process
