@@ -18,8 +18,9 @@ from typing import Any
 import yaml
 
 from interplay.core import artifact, digest, execution
+from interplay.core.keys import parse_model
 from interplay.core.metrics import aligned, short
-from interplay.core.model import KeyPlace, UserError, parse_model
+from interplay.core.model import KeyPlace, UserError
 from interplay.kinds import stages, table
 from interplay.model.spec import SourceSpec
 from interplay.results import catalog

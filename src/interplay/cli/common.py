@@ -85,11 +85,11 @@ def _declared(study: str, key: str) -> list[str]:
     should not show errors."""
     import yaml
 
-    from interplay.core import references
+    from interplay.core.keys import extended_studies
 
     try:
         found = yaml.load((CONFIGS / "study" / f"{study}.yaml").read_text(), Loader=yaml.CSafeLoader)
-        inherited = [name for base in references.extended_studies(found, study) for name in _declared(base, key)]
+        inherited = [name for base in extended_studies(found, study) for name in _declared(base, key)]
         return list(dict.fromkeys([*inherited, *map(str, found.get(key) or {})]))
     except (OSError, yaml.YAMLError, TypeError, AttributeError, RecursionError):  # AttributeError: PyYAML without libyaml
         return []

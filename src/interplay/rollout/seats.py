@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import torch
 
 from interplay.core import extension, random
-from interplay.core.model import UserError, filled
+from interplay.core.keys import filled
+from interplay.core.model import UserError
 from interplay.data.trajectory import Segment
 from interplay.rollout import seat_spec as specs
 from interplay.rollout.request import Kept, Request, Rollouts

@@ -4,8 +4,8 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from interplay.core.model import Count, Exact, Model, Natural, Share, Since, holds_once
-from interplay.core.references import ORDERED, Mix
+from interplay.core.keys import ORDERED, Mix, holds_once
+from interplay.core.model import Count, Exact, Model, Natural, Share, Since
 
 
 class StepModel(Model):

@@ -5,8 +5,8 @@ from typing import Annotated, ClassVar, Literal, get_args
 from pydantic import Field, model_validator
 
 from interplay.core.extension import Extension, written_as
+from interplay.core.keys import ORDERED, Mix
 from interplay.core.model import Count, Model, Natural, Share, Since
-from interplay.core.references import ORDERED, Mix
 from interplay.data.steps import context_spec as context
 from interplay.data.steps.context_spec import StepModel
 from interplay.tasks.spec import Tools
