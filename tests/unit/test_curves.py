@@ -13,7 +13,7 @@ from interplay.core.digest import canonical, digest
 from interplay.core.metrics import read
 from interplay.core.model import Curve, at_progress, curves_in, progress_at
 from interplay.evaluate.spec import EvaluateSpec
-from interplay.kinds import formulas
+from interplay.kinds import memory
 from interplay.rl import draw, loop
 from interplay.rl.spec import RLSpec, TeachSpec
 
@@ -128,7 +128,7 @@ def test_a_longer_run_does_not_go_on_from_a_shorter_one_with_a_curve() -> None:
 
 def test_the_cost_counts_the_most_turns() -> None:
     spec = rl({"episode": {"name": "retry", "max_turns": {"steps": [2, 6, 4]}}})
-    assert formulas._turns(canonical(spec)["method"]) == 6
+    assert memory.turn_count(canonical(spec)["method"]) == 6
 
 
 def test_the_value_of_a_step_reaches_loss_engine_and_reward(
