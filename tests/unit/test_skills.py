@@ -8,10 +8,11 @@ import pytest
 from pydantic import ValidationError
 
 from interplay.core.random import stream
+from interplay.tasks.facts.questions import CAPO
+from interplay.tasks.facts.spec import Capo
 from interplay.tasks.grammars import LANO, Sentence, derives, drawn_sentence, grammar_of
 from interplay.tasks.skills import (
     BREVO,
-    CAPO,
     DEPO,
     LISTED,
     MANO,
@@ -22,7 +23,7 @@ from interplay.tasks.skills import (
     drawn_size,
     value_of,
 )
-from interplay.tasks.spec import Brevo, Capo, Depo, Lano, Mano, Verify, WordCounts
+from interplay.tasks.spec import Brevo, Depo, Lano, Mano, Verify, WordCounts
 
 
 @pytest.mark.parametrize(

@@ -1,24 +1,22 @@
-"""Skills: problems whose answer is a token or a few words. Four are of Physics of Language Models: Part 4.1 (Allen-Zhu,
+"""Skills: problems whose answer is a token or a few words. Three are of Physics of Language Models: Part 4.1 (Allen-Zhu,
 arXiv:2512.17351), after the released generators: facebookresearch/PhysicsLM4 at 7580696, in data-synthetic-pretrain Mano/mano.py
-lines 9-66, Depo/depo.py lines 9-80, Brevo/brevo.py lines 9-325 and Capo-bioS-bioR/Capo-bioS-bioR.py lines 95-432 (the fifth,
-Lano, is in grammars.py); one is of RULER (below).
+lines 9-66, Depo/depo.py lines 9-80 and Brevo/brevo.py lines 9-325 (the others are Lano, in grammars.py, and Capo, in
+facts/questions.py); one is of RULER (below).
 
-As there: how expressions, words, cycles, hops, graphs and orders are drawn, and how many values the fields
-of a biography have. Other than there: one question per problem (Depo asks up to ten of a cycle), sizes of a chosen op where
-training there mixes all (a band of ops does), no second tokens of the same meaning, and streams keyed by the problem; what else
-differs is said at each."""
+As there: how expressions, words, cycles, hops, graphs and orders are drawn. Other than there: one question per problem (Depo asks
+up to ten of a cycle), sizes of a chosen op where training there mixes all (a band of ops does), no second tokens of the same
+meaning, and streams keyed by the problem; what else differs is said at each."""
 
 import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
 from string import ascii_lowercase
 from typing import Any, NamedTuple, TypeVar
 
 from interplay.core.random import Draw, draw_between, draw_sample, draw_shuffled, draw_some, stream, stream_key, sum_in_order
 from interplay.tasks.family import Generator, Rendered, from_json
-from interplay.tasks.spec import Brevo, Capo, Depo, Mano, Verify, WordCounts
+from interplay.tasks.spec import Brevo, Depo, Mano, Verify, WordCounts
 from interplay.tasks.verdict import BOX, Verdict, extract_answer, first_error
 
 Node = TypeVar("Node", int, str)
@@ -257,76 +255,6 @@ BREVO = Generator(
     solve=None,
     structure=structure_of,
     vocabulary=vocabulary_of_brevo,
-)
-
-
-# Capo: a biography, by heart. `@f017i003l250=m05d03y150;hc020;u299;j05;w012;e262.`: name, day of birth, pronoun and city of
-# birth, university, major, city of work, employer. Other than there: values are letters with numbers, and each sentence has one
-# wording, of 46 to 52 there; their order is that of the released code.
-#
-# Bits per parameter (arXiv:2404.05405) are to be had from `nll` of op 7, t tokens with the end of sequence:
-# people * (log2 of the product of names and values and 2 pronouns - nll * t / ln 2) / parameters.
-
-
-@cache
-def names_of(world: int, people: int, names: tuple[int, ...]) -> list[str]:
-    """The name of each person, all different."""
-    draw = stream("capo", "names", world, people, *names)
-    return drawn_distinct(people, lambda: _numbered("fil", names, draw))
-
-
-def _numbered(letters: str, counts: Sequence[int], draw: Draw) -> str:
-    return "".join(_one_of(letter, draw() % count, count) for letter, count in zip(letters, counts, strict=True))
-
-
-def _one_of(letter: str, number: int, count: int) -> str:
-    """A value; all values of a field are of one length."""
-    return f"{letter}{number:0{len(str(count - 1))}d}"
-
-
-def generate_capo(task: Capo, seed: int, index: int, op: int) -> Asked:
-    """The biography of person `index` modulo their number, of which the last op parts are asked for."""
-    person = index % task.people
-    draw = stream("capo", task.world, person, *task.values)
-    *counts, employers = task.values
-    born = _numbered("mdy", counts[:3], draw)
-    city, university, major = (_numbered(letter, [count], draw) for letter, count in zip("cuj", counts[3:], strict=True))
-    pronoun, employer, places = "hs"[draw() % 2], draw() % employers, max(1, employers // 2)
-    work = _one_of("w", stream_key("capo", "work", task.world, employer) % places, places)
-    reported = [born, pronoun + city, university, major, work]
-    name = names_of(task.world, task.people, task.names)[person]
-    parts = ["@", f"{name}=", *(f"{part};" for part in reported), f"{_one_of('e', employer, employers)}."]
-    return Asked("capo", "".join(parts[:-op]), "".join(parts[-op:]))
-
-
-def verify_capo(problem: Asked, completion: str, options: Verify) -> Verdict:
-    """Right is the rest of the biography; the score is the share of its parts that are right, in their places. Errors:
-    `truncated` (no stop at the end), `answer`."""
-    said = completion.strip()
-    gold, parts = (re.split("[=;]", text) for text in (problem.answer, said))
-    hits = sum(one == other for one, other in zip(gold, parts, strict=False))
-    error = first_error(truncated=not said.endswith("."), answer=said != problem.answer)
-    return Verdict(error == "none", error == "none", hits / max(len(gold), len(parts)), error, said=said[:80])
-
-
-def vocabulary_of_capo(task: Capo) -> list[str]:
-    """Signs, pronouns, and each value as one piece."""
-    employers = task.values[-1]
-    counts = zip("filmdycujew", (*task.names, *task.values, max(1, employers // 2)), strict=True)
-    return [*"@=;.hs", *(_one_of(letter, number, count) for letter, count in counts for number in range(count))]
-
-
-CAPO = Generator(
-    name="capo",
-    errors=("truncated", "answer"),
-    loads=from_json(Asked),
-    verify=verify_capo,
-    generate=generate_capo,
-    render=render_asked,
-    solve=None,
-    structure=lambda problem: f"{stream_key(problem.prompt, problem.answer):016x}",
-    vocabulary=vocabulary_of_capo,
-    shared=lambda problem: True,
 )
 
 

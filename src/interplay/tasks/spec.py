@@ -292,33 +292,6 @@ class Lano(Model):
         return (2, self.depth)
 
 
-class Capo(Model):
-    """Knowledge capacity: biographies that are learnt by heart (bioS, Capo of Physics of Language Models: Part 4.1). Difficulty
-    `op` = fields that are left to say, from the employer alone to all six after the name; 7: the name, too. Biographies are the
-    same in all splits: a set of n takes the first n, and all of them evenly where n is large enough."""
-
-    name: Literal["capo"] = "capo"
-    world: Natural = 0
-    """Key of the people."""
-    people: Annotated[int, Field(ge=2, le=1_000_000)] = 1000
-    """People, each with a name of its own: N there, 50,000 to 2,000,000."""
-    names: tuple[Count, Count, Count] = (400, 400, 1000)
-    """First, middle and last names."""
-    values: tuple[Count, Count, Count, Count, Count, Count, Count] = (12, 28, 200, 200, 300, 100, 263)
-    """Months, days and years of birth, cities, universities, majors and employers. A pronoun is one of two; the city of work is a
-    function of the employer, one of half as many."""
-
-    @model_validator(mode="after")
-    def _possible(self) -> Self:
-        if math.prod(self.names) < 2 * self.people:
-            raise ValueError(f"people = {self.people}: there are {math.prod(self.names)} names; raise names or take fewer people")
-        return self
-
-    def ops(self) -> facts.Range:
-        """Least and most fields."""
-        return (1, 7)
-
-
 class WordCounts(Model):
     """The words that occur most often in a list (common and frequent words of RULER, arXiv:2404.06654). Difficulty `op` = words
     that are asked for: 10 and 3 there."""
@@ -362,7 +335,7 @@ class WordCounts(Model):
         return (1, max(1, sum(1 for _ in itertools.takewhile(lambda pair: pair[0] > pair[1], itertools.pairwise(counts[1:])))))
 
 
-Skill = Mano | Depo | Brevo | Lano | Capo | WordCounts
+Skill = Mano | Depo | Brevo | Lano | facts.Capo | WordCounts
 
 
 # All families.
@@ -400,7 +373,7 @@ FAMILIES = {
     "depo": "interplay.tasks.skills:DEPO",
     "brevo": "interplay.tasks.skills:BREVO",
     "lano": "interplay.tasks.grammars:LANO",
-    "capo": "interplay.tasks.skills:CAPO",
+    "capo": "interplay.tasks.facts.questions:CAPO",
     "word_counts": "interplay.tasks.skills:WORD_COUNTS",
     "sql_questions": "interplay.tasks.environments.sql_questions:SQL_QUESTIONS",
     "with_tools": "interplay.tasks.environments.given_tools:WITH_TOOLS",
