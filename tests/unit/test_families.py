@@ -13,7 +13,7 @@ from interplay.core.model import union_members
 from interplay.kinds import sources
 from interplay.report.metric_spec import ERRORS
 from interplay.tasks import qa, reformulated
-from interplay.tasks.adapters import spec as adapters
+from interplay.tasks.environments.spec import PACKAGED
 from interplay.tasks.facts.spec import Bios, Capo, Taxonomy
 from interplay.tasks.family import Environment, Family, Game, Generator, families_with, judge_family, open_question, task_family
 from interplay.tasks.op_dag.spec import OpDag, OpDagProse
@@ -49,7 +49,7 @@ def test_every_row_is_one_object_of_its_name_and_every_task_of_the_union_has_one
     families = {name: judge_family(name) for name in FAMILIES}
     assert all(isinstance(family, Family) and family.name == name for name, family in families.items())
     named = {model.model_fields["name"].default for model in union_members(Task) if model is not OwnTask}
-    elsewhere = {*adapters.FAMILIES, "sql_questions", "with_tools"}  # tested in test_adapters and test_tools
+    elsewhere = {*PACKAGED, "sql_questions", "with_tools"}  # tested in test_adapters and test_tools
     assert named | {"with_tools"} == set(families_with(Generator)) == {*TASKS, *elsewhere}
     assert set(families_with(Game)) == {"tic_tac_toe", "kuhn"} < set(families_with(Environment))
 

@@ -19,8 +19,8 @@ from interplay.rl.spec import RLSpec
 from interplay.study.context import TASK, ArmContext, StudyStage, known_entry, parse_task
 from interplay.study.plan import Stage
 from interplay.study.spec import PINNED, Study
-from interplay.tasks.adapters.spec import Packaged
 from interplay.tasks.environments import sandbox
+from interplay.tasks.environments.spec import Packaged
 from interplay.tasks.family import task_family
 from interplay.tasks.spec import OwnTask
 

@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 from interplay.tasks import family
 from interplay.tasks.environments import sandbox
-from interplay.tasks.spec import PythonTool, Verify
+from interplay.tasks.environments.spec import PythonTool
+from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import Verdict, first_error
 
 INSTRUCTION = "Write a Python program in a code block."

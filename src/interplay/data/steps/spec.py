@@ -9,7 +9,7 @@ from interplay.core.model import Count, Model, Natural, Share, Since
 from interplay.core.references import ORDERED, Mix
 from interplay.data.steps import context_spec as context
 from interplay.data.steps.context_spec import StepModel
-from interplay.tasks.spec import Tools
+from interplay.tasks.environments.spec import Tools
 
 
 class SampledStep(StepModel):

@@ -10,7 +10,7 @@ import numpy as np
 
 from interplay.core.model import UserError, nearest_name
 from interplay.tasks.adapters.packages import PackageWorld, package, package_family
-from interplay.tasks.adapters.spec import Gymnasium
+from interplay.tasks.environments.spec import Gymnasium
 from interplay.tasks.family import Step
 
 COLOURS = dict(enumerate(("grey", "red", "green", "yellow", "blue", "magenta", "cyan", "white", "crimson"), 30))

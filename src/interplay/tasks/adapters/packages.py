@@ -19,7 +19,7 @@ import numpy as np
 
 from interplay.core import extension
 from interplay.core.model import UserError
-from interplay.tasks.adapters.spec import PackagedWorld
+from interplay.tasks.environments.spec import PackagedWorld
 from interplay.tasks.family import Environment, Step
 from interplay.tasks.spec import OwnTask
 from interplay.tasks.transcripts import LOST, OwnProblem, OwnWorlds

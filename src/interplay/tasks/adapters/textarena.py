@@ -13,7 +13,7 @@ from typing import Any
 
 from interplay.core.model import UserError, nearest_name
 from interplay.tasks.adapters.packages import PackageWorld, Randomness, package, package_family, quiet
-from interplay.tasks.adapters.spec import TextArena
+from interplay.tasks.environments.spec import TextArena
 from interplay.tasks.family import Step
 
 SEATS = (2, 1, 3, 4, 5, 6)

@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 from interplay.core.random import draw_sample, draw_shuffled, stream, stream_key
 from interplay.tasks import family
 from interplay.tasks.environments import sandbox
+from interplay.tasks.environments.spec import SqlQuestions, SqlTool
 from interplay.tasks.facts.chains import invented_name
-from interplay.tasks.spec import SqlQuestions, SqlTool, Verify
+from interplay.tasks.spec import Verify
 from interplay.tasks.transcripts import BROKEN, policy_turns, tool_environment
 from interplay.tasks.verdict import BOX, Verdict, extract_answer, first_error, is_answer_dump
 
