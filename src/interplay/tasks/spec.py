@@ -196,7 +196,7 @@ FAMILIES = {
     "lano": "interplay.tasks.grammars:LANO",
     "capo": "interplay.tasks.facts.questions:CAPO",
     "word_counts": "interplay.tasks.skills:WORD_COUNTS",
-    "sql_questions": "interplay.tasks.environments.sql_questions:SQL_QUESTIONS",
+    "sql_questions": "interplay.tasks.programs:SQL_QUESTIONS",
     "with_tools": "interplay.tasks.environments.given_tools:WITH_TOOLS",
     **environments.PACKAGED,
     "multihop": "interplay.tasks.multihop:MULTIHOP",

@@ -324,10 +324,10 @@ class Gymnasium(PackagedWorld):
 PackagedTask = ReasoningGym | TextArena | TextWorld | ScienceWorld | Bfcl | Gymnasium
 PACKAGED = {
     "reasoning_gym": "interplay.tasks.adapters.reasoning_gym:REASONING_GYM",
-    "textarena": "interplay.tasks.adapters.textarena:TEXTARENA",
+    "textarena": "interplay.tasks.adapters.games:TEXTARENA",
     "textworld": "interplay.tasks.adapters.stories:TEXTWORLD",
     "scienceworld": "interplay.tasks.adapters.stories:SCIENCEWORLD",
     "bfcl": "interplay.tasks.adapters.bfcl:BFCL",
-    "gymnasium": "interplay.tasks.adapters.gymnasium:GYMNASIUM",
+    "gymnasium": "interplay.tasks.adapters.games:GYMNASIUM",
 }
 """Rows of tasks.spec.FAMILIES."""
