@@ -15,7 +15,7 @@ from interplay.data import problems as dataset, sets
 from interplay.data.formats import FORMATS
 from interplay.data.spec import SPLITS, DatasetSpec, Defects
 from interplay.tasks import qa
-from interplay.tasks.family import judge_family, multihop_item
+from interplay.tasks.families import judge_family, multihop_item
 from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import Row
 

@@ -26,7 +26,8 @@ from interplay.rollout.spec import EnvironmentEpisode
 from interplay.tasks.environments import games, tools
 from interplay.tasks.environments.spec import PACKAGED, BiosSearch, Calculator, Kuhn, SelfSearch, TicTacToe, TwentyQuestions
 from interplay.tasks.facts.spec import Bios
-from interplay.tasks.family import Environment, Position, Step, families_with, task_family
+from interplay.tasks.families import families_with, task_family
+from interplay.tasks.family import Environment, Position, Step
 from interplay.tasks.spec import Verify
 from interplay.tasks.transcripts import MARK, join_turns, judge_transcript, observations, policy_turns, replies_match
 

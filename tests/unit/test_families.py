@@ -15,7 +15,8 @@ from interplay.report.metric_spec import ERRORS
 from interplay.tasks import qa, reformulated
 from interplay.tasks.environments.spec import PACKAGED
 from interplay.tasks.facts.spec import Bios, Capo, Taxonomy
-from interplay.tasks.family import Environment, Family, Game, Generator, families_with, judge_family, open_question, task_family
+from interplay.tasks.families import families_with, judge_family, open_question, task_family
+from interplay.tasks.family import Environment, Family, Game, Generator
 from interplay.tasks.op_dag.spec import OpDag, OpDagProse
 from interplay.tasks.spec import FAMILIES, Brevo, Depo, Lano, Mano, OwnTask, Task, Verify, WordCounts
 from interplay.tasks.verdict import Row, first_error

@@ -15,7 +15,8 @@ from interplay.data.problems import read_items
 from interplay.data.spec import Defects
 from interplay.tasks import multihop, qa
 from interplay.tasks.environments.spec import PACKAGED
-from interplay.tasks.family import Environment, Generator, families_with, judge_family, language_of, task_family
+from interplay.tasks.families import families_with, judge_family, language_of, task_family
+from interplay.tasks.family import Environment, Generator
 from interplay.tasks.spec import Verify
 from interplay.tasks.transcripts import MARK, policy_turns
 

@@ -16,7 +16,7 @@ from interplay.study.expand import plan_study
 from interplay.tasks import programs
 from interplay.tasks.environments import sandbox
 from interplay.tasks.environments.spec import PythonTool
-from interplay.tasks.family import judge_family
+from interplay.tasks.families import judge_family
 from interplay.tasks.spec import Verify
 
 ADD = programs.Problem("Add.", tuple(map(programs.read_test, ("assert add(1, 2) == 3", "assert add('a', 'b') == 'ab'"))), "")

@@ -36,7 +36,8 @@ from interplay.rollout.spec import Action, EnvironmentEpisode
 from interplay.tasks import multihop, qa
 from interplay.tasks.environments import given_tools, sandbox
 from interplay.tasks.environments.spec import PythonTool, SearchTool, SqlQuestions, SqlTool
-from interplay.tasks.family import Step, Table, judge_family, task_family
+from interplay.tasks.families import judge_family, task_family
+from interplay.tasks.family import Step, Table
 from interplay.tasks.programs import SQL_QUESTIONS, gold_query, shifted
 from interplay.tasks.spec import TaskKey, Verify
 from interplay.tasks.transcripts import MARK, policy_turns

@@ -29,7 +29,7 @@ from interplay.core import artifact, execution, extension, metrics, model, rando
 from interplay.data import formats, harness, sets
 from interplay.data.spec import BY_ROW, SPLITS, TEXTS, DatasetSpec, Defects, FieldName, ProblemsSpec, split_of
 from interplay.tasks import multihop, programs, qa, transcripts, verdict
-from interplay.tasks.family import add_own_family, task_family
+from interplay.tasks.families import add_own_family, task_family
 from interplay.tasks.spec import OwnTask
 
 PATIENCE = 20

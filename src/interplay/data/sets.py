@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from interplay.core import artifact, extension, model, random, references
 from interplay.core.digest import canonical_json
-from interplay.tasks.family import add_own_family, judge_family, multihop_item, own_tasks
+from interplay.tasks.families import add_own_family, judge_family, multihop_item, own_tasks
 from interplay.tasks.spec import OwnTask, Verify
 from interplay.tasks.verdict import Row, Statement, Verdict, fact_statements, last_unit
 

@@ -22,7 +22,8 @@ from interplay.rollout.spec import SeatsEpisode, library_of
 from interplay.study import arms, check, declared, sets
 from interplay.study.context import BEFORE, ArmContext, StudyStage, known_entry, with_changes
 from interplay.study.spec import PINNED
-from interplay.tasks.family import Generator, task_family
+from interplay.tasks.families import task_family
+from interplay.tasks.family import Generator
 
 BLOCK = 32
 """Samples per prompt of one evaluate stage. An evaluation of more consists of several, which the report reads as one."""

@@ -21,7 +21,7 @@ from interplay.study.plan import Stage
 from interplay.study.spec import PINNED, Study
 from interplay.tasks.environments import sandbox
 from interplay.tasks.environments.spec import Packaged
-from interplay.tasks.family import task_family
+from interplay.tasks.families import task_family
 from interplay.tasks.spec import OwnTask
 
 Stages = Mapping[str, Stage]

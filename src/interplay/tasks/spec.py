@@ -208,8 +208,6 @@ FAMILIES = {
 }
 """Family -> `module:attribute` of its `tasks.family.Family`: those of the union, which generate problems, and those that judge
 rows which curation makes or files hold (column `family`)."""
-OWN = "interplay.tasks.transcripts:own_family"
-"""What makes a `Generator` of an object of a user's class."""
 
 
 class TaskKey(Model):

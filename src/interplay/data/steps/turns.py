@@ -19,7 +19,8 @@ from interplay.data.steps.context_spec import LIBRARY, Retrieval, WithEntries
 from interplay.data.trajectory import segments_of
 from interplay.tasks.environments import given_tools, sandbox
 from interplay.tasks.environments.spec import SearchTool
-from interplay.tasks.family import Environment, Item, compact_json, judge_family, multihop_item
+from interplay.tasks.families import judge_family, multihop_item
+from interplay.tasks.family import Environment, Item, compact_json
 from interplay.tasks.transcripts import MARK, TEXT, observations, policy_turns
 from interplay.tasks.verdict import Row
 

@@ -16,7 +16,8 @@ from pydantic import TypeAdapter
 from interplay.tasks import spec
 from interplay.tasks.environments import sandbox
 from interplay.tasks.environments.spec import Tools
-from interplay.tasks.family import Environment, Family, Rendered, Step, Table, compact_json, judge_family
+from interplay.tasks.families import judge_family
+from interplay.tasks.family import Environment, Family, Rendered, Step, Table, compact_json
 from interplay.tasks.transcripts import UNANSWERED, play, policy_turns
 from interplay.tasks.verdict import BOX, Row, Verdict
 
