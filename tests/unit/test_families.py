@@ -91,7 +91,7 @@ def test_a_question_in_another_form_names_its_open_question_and_others_are_their
 
 def test_a_family_is_imported_when_it_is_looked_up_and_not_before() -> None:
     code = (
-        "import sys, json; from interplay.tasks.family import judge_family\n"
+        "import sys, json; from interplay.tasks.families import judge_family\n"
         "before = set(sys.modules); judge_family('taxonomy')\n"
         "print(json.dumps([sorted(before), sorted(sys.modules)]))"
     )
