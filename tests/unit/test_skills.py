@@ -10,17 +10,19 @@ from pydantic import ValidationError
 from interplay.core.random import stream
 from interplay.tasks.facts.questions import CAPO
 from interplay.tasks.facts.spec import Capo
-from interplay.tasks.grammars import LANO, Sentence, derives, drawn_sentence, grammar_of
+from interplay.tasks.qa import LISTED, NOISE, WORD_COUNTS
 from interplay.tasks.skills import (
     BREVO,
     DEPO,
-    LISTED,
+    LANO,
     MANO,
-    NOISE,
-    WORD_COUNTS,
     Asked,
+    Sentence,
+    derives,
     drawn_graph,
+    drawn_sentence,
     drawn_size,
+    grammar_of,
     value_of,
 )
 from interplay.tasks.spec import Brevo, Depo, Lano, Mano, Verify, WordCounts
