@@ -10,8 +10,7 @@ from conftest import ROOT, examples
 from hypothesis import given, strategies as st
 from test_families import TASKS
 
-from interplay.data.formats import FORMATS
-from interplay.data.problems import read_items
+from interplay.data.foreign import FORMATS, read_items
 from interplay.data.spec import Defects
 from interplay.tasks import multihop, qa
 from interplay.tasks.environments.spec import PACKAGED

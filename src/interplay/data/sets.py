@@ -166,7 +166,7 @@ def statements_of(row: Row, completion: str) -> list[Statement]:
     return fact_statements(item.steps, item.question, completion)
 
 
-# Rows of other people's files (data/formats.py makes problems of them), each with its place in the file.
+# Rows of other people's files (data/formats.py and data/foreign.py make problems of them), each with its place in the file.
 
 
 Reason = Literal["broken", "missing_field", "unanswerable", "duplicate_id", "near_empty"]
