@@ -29,8 +29,9 @@ from interplay.data import tokenizer
 from interplay.data.curate import StepInputs, curate_problems
 from interplay.data.formats import parse_gsm8k, parse_hotpotqa
 from interplay.data.spec import TokenizerSpec
-from interplay.data.steps.spec import CurateSpec, WithTools
+from interplay.data.steps.spec import CurateSpec
 from interplay.data.steps.turns import give_tools
+from interplay.data.steps.turns_spec import WithTools
 from interplay.rollout.episodes import play_episodes
 from interplay.rollout.spec import Action, EnvironmentEpisode
 from interplay.tasks import multihop, qa

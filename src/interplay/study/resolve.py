@@ -10,8 +10,8 @@ from interplay.core import random
 from interplay.core.model import MOST, KeyPlace
 from interplay.core.references import corpus_roles, shard_label
 from interplay.data.spec import DataSet
-from interplay.data.steps.context_spec import LIBRARY, WithEntries
 from interplay.data.steps.spec import STEPS
+from interplay.data.steps.turns_spec import LIBRARY, WithEntries
 from interplay.evaluate.spec import EvaluateSpec, GenerateSpec, template_fields
 from interplay.kinds import study_keys, table
 from interplay.report.spec import ReportStage

@@ -8,8 +8,8 @@ from interplay.core import artifact, random
 from interplay.core.model import MOST, KeyPlace, Model, UserError, nearest_name, plural
 from interplay.core.references import corpus_inputs, shard_label
 from interplay.data.spec import TEXTS, DataSet, DatasetSpec, ProblemsSpec
-from interplay.data.steps.context_spec import WithEntries
-from interplay.data.steps.spec import STEPS, CurateSpec, EntryForm, WithTools
+from interplay.data.steps.spec import STEPS, CurateSpec
+from interplay.data.steps.turns_spec import EntryForm, WithEntries, WithTools
 from interplay.evaluate.spec import EvaluateSpec, GenerateSpec
 from interplay.kinds import study_keys, table
 from interplay.report.figure_spec import Target

@@ -14,8 +14,8 @@ import pyarrow as pa
 from interplay.core import model, random
 from interplay.data import sets, tokenizer as text
 from interplay.data.curate import StepInputs, StepResult, transform_row
-from interplay.data.steps import spec as steps
-from interplay.data.steps.context_spec import LIBRARY, Retrieval, WithEntries
+from interplay.data.steps import turns_spec as steps
+from interplay.data.steps.turns_spec import LIBRARY, Retrieval, WithEntries
 from interplay.data.trajectory import segments_of
 from interplay.tasks.environments import given_tools, sandbox
 from interplay.tasks.environments.spec import SearchTool
