@@ -29,7 +29,8 @@ from interplay.rollout.turns import (
     sample_turns,
     whole_row,
 )
-from interplay.tasks.family import Environment, Game, World, episode_seed, game_of, judge_family
+from interplay.tasks.families import game_of, judge_family
+from interplay.tasks.family import Environment, Game, World, episode_seed
 from interplay.tasks.transcripts import BOX, UNANSWERED, join_turns, move_line
 from interplay.tasks.verdict import Row, Verdict
 

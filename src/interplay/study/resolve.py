@@ -10,8 +10,8 @@ from interplay.core import random
 from interplay.core.digest import corpus_roles, shard_label
 from interplay.core.model import MOST, KeyPlace
 from interplay.data.spec import DataSet
-from interplay.data.steps.context_spec import LIBRARY, WithEntries
 from interplay.data.steps.spec import STEPS
+from interplay.data.steps.turns_spec import LIBRARY, WithEntries
 from interplay.evaluate.spec import EvaluateSpec, GenerateSpec, template_fields
 from interplay.kinds import study_keys, table
 from interplay.report.spec import ReportStage
@@ -22,7 +22,8 @@ from interplay.rollout.spec import SeatsEpisode, library_of
 from interplay.study import arms, check, declared, sets
 from interplay.study.context import BEFORE, ArmContext, StudyStage, known_entry, with_changes
 from interplay.study.spec import PINNED
-from interplay.tasks.family import Generator, task_family
+from interplay.tasks.families import task_family
+from interplay.tasks.family import Generator
 
 BLOCK = 32
 """Samples per prompt of one evaluate stage. An evaluation of more consists of several, which the report reads as one."""
