@@ -27,7 +27,7 @@ from interplay.rl import loop
 from interplay.rl.request_spec import FixedAllocation
 from interplay.rl.reward_spec import OwnReward
 from interplay.rl.spec import Method, RLSpec
-from interplay.rollout.vllm.engines import Freshness
+from interplay.rollout.vllm import Freshness
 from interplay.run import workers
 
 pytestmark = pytest.mark.vllm

@@ -211,9 +211,9 @@ def _vllm(decoder: Decoder, how: execution.Run, dtype: torch.dtype, source: Path
         raise model.UserError("engine = 'vllm': samples from a model folder, and this model has none; write native")
     if missing := metrics.without_extra("vllm"):
         raise model.UserError(missing)
-    from interplay.rollout.vllm import engines
+    from interplay.rollout import vllm
 
-    return (engines.Server if how.engine_server else engines.Local)(decoder, source, how, dtype)
+    return (vllm.Server if how.engine_server else vllm.Local)(decoder, source, how, dtype)
 
 
 @contextmanager

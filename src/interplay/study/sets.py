@@ -10,7 +10,8 @@ from interplay.core.references import corpus_inputs, shard_label
 from interplay.data.spec import TEXTS, DataSet, DatasetSpec, ProblemsSpec
 from interplay.data.steps.context_spec import WithEntries
 from interplay.data.steps.spec import STEPS, CurateSpec, EntryForm, WithTools
-from interplay.evaluate.spec import EvaluateSpec, GenerateSpec
+from interplay.evaluate.generate_spec import GenerateSpec
+from interplay.evaluate.spec import EvaluateSpec
 from interplay.kinds import study_keys, table
 from interplay.report.figure_spec import Target
 from interplay.report.metric_spec import is_of_run
