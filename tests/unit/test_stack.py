@@ -16,7 +16,8 @@ from interplay.core.execution import Replica, Run
 from interplay.core.metrics import read
 from interplay.core.model import PermanentError, UserError
 from interplay.model import decoder, folder
-from interplay.model.spec import Optimizer, Schedule, Shape
+from interplay.model.spec import Shape
+from interplay.model.trainer_spec import Optimizer, Schedule
 from interplay.run.graph import Graph
 from interplay.train import lm, stack
 from interplay.train.spec import PositionJumps, PretrainSpec, SftSpec

@@ -22,7 +22,7 @@ from interplay.core.model import Model
 from interplay.evaluate import sampling
 from interplay.evaluate.spec import EvaluateSpec
 from interplay.model import folder
-from interplay.model.spec import TuneOptimizer
+from interplay.model.trainer_spec import TuneOptimizer
 from interplay.rl import loop
 from interplay.rl.request_spec import FixedAllocation
 from interplay.rl.reward_spec import OwnReward

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from interplay.kernels import exact, layers, library
+from interplay.kernels import exact, layers, library, output
 from interplay.model import attention
 from interplay.model.attention import Attend, OverRuns, RunsAttend, activations, rms_norm, rotary, rotate
 from interplay.model.spec import Shape
@@ -189,7 +189,7 @@ class Decoder(nn.Module):
         head = self.head()
         if dtype == torch.int8 and self.vocab_size >= LARGE_VOCABULARY and head.dim() == 2:
             usable = library.usable((*hidden.shape[1:], self.vocab_size), hidden.device)
-            return (layers.head if usable else library.plain_head)(hidden, head)
+            return (output.head if usable else library.plain_head)(hidden, head)
         return linear_of(head)(hidden, head.to(hidden.dtype)).float()
 
     def token_logps(
@@ -202,7 +202,7 @@ class Decoder(nn.Module):
         if small and library.usable((hidden.shape[1],), hidden.device):
             place = "table" if self.shape.tie_word_embeddings else "head"
             into = exact.Blocks(blocks, self.sums, place) if self.sums and blocks is not None else None
-            return layers.logps(hidden, head.detach() if self.sums else head, tokens, temperature, into)
+            return output.logps(hidden, head.detach() if self.sums else head, tokens, temperature, into)
 
         def piece(hidden: Tensor, tokens: Tensor) -> tuple[Tensor, ...]:
             return (F.log_softmax(self.logits(hidden, dtype) / temperature, dim=-1).gather(1, tokens[:, None])[:, 0],)
@@ -221,7 +221,7 @@ class Decoder(nn.Module):
     def exact_logs(self, hidden: Tensor, temperature: float, blocks: Tensor | None) -> Tensor:
         """With numerics: exact, all log-probabilities (M, vocab) at final hidden states (M, D)."""
         into = None if blocks is None else exact.Blocks(blocks, self.sums, "table" if self.shape.tie_word_embeddings else "head")
-        return exact.log_softmax(hidden, self.head().detach(), temperature, into)
+        return output.log_softmax(hidden, self.head().detach(), temperature, into)
 
     def weights(self, dtype: torch.dtype) -> Weights:
         """Fused weights for products in `dtype`, differentiable with respect to the parameters."""
@@ -393,7 +393,7 @@ def _normed(x: Tensor, weights: Weights, eps: float, blocks: Tensor | None = Non
         return rms_norm(x, weights.norm, eps)
     some = blocks if wanted is None or blocks is None else torch.searchsorted(wanted, blocks)
     empty = torch.zeros(1, dtype=torch.int64)  # without a gradient
-    return layers.norm(x, weights.norm.detach(), eps, exact.Blocks(empty if some is None else some, weights.sums))
+    return output.norm(x, weights.norm.detach(), eps, exact.Blocks(empty if some is None else some, weights.sums))
 
 
 def _embedded(ids: Tensor, table: Tensor) -> Tensor:

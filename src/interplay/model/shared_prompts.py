@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import log_softmax
 
-from interplay.kernels import exact, layers
+from interplay.kernels import exact, output
 from interplay.model.attention import Attend, RunsAttend, activations, rotary, split_heads
 from interplay.model.decoder import Decoder, Weights, forward
 
@@ -164,7 +164,7 @@ def _unit_states(
     attend = RunsAttend(over_runs, torch.tensor(runs, dtype=torch.int32), exact.unit_blocks(sizes))
     rope = weights.rotary(decoder.shape, torch.tensor(positions), torch.int8)
     states = forward(decoder.shape, weights, torch.tensor(ids), rope, attend, torch.tensor(wanted))
-    return layers.rows_of(states, torch.tensor(places))
+    return output.rows_of(states, torch.tensor(places))
 
 
 def predicting_states(

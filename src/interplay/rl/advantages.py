@@ -11,7 +11,8 @@ import torch
 from interplay.core import random
 from interplay.kernels import exact
 from interplay.model import decoder, heads
-from interplay.model.spec import Numerics, Optimizer
+from interplay.model.spec import Numerics
+from interplay.model.trainer_spec import Optimizer
 from interplay.optim import distributed, optimizer
 from interplay.rl import advantage_spec as specs, custom, group_advantages, turn_credit
 from interplay.rl.batch import Batch, StepContext

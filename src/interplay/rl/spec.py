@@ -11,8 +11,8 @@ from interplay.core.curve import NotNegativeCurve, curves_in, smallest
 from interplay.core.extension import Extension
 from interplay.core.model import Count, Formerly, Model, Natural, Since
 from interplay.core.references import SHARES, ByName
-from interplay.model.spec import ExactSpec, TunedSpec, TuneOptimizer, TuneSchedule, check_checkpoints
-from interplay.model.trainer_spec import TRL_RL, VERL_RL, Foreign, TrainedSpec, Trainer
+from interplay.model.spec import ExactSpec, TunedSpec, check_checkpoints
+from interplay.model.trainer_spec import TRL_RL, VERL_RL, Foreign, TrainedSpec, Trainer, TuneOptimizer, TuneSchedule
 from interplay.rl import advantage_spec, edit_spec, loss_spec, request_spec as requests_spec, reward_spec, sampler_spec
 from interplay.rollout.seat_spec import Rubric
 from interplay.rollout.spec import CompletionEpisode, EngineName, Episode, SeatsEpisode, check_dtype

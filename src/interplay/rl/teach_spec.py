@@ -6,7 +6,7 @@ from pydantic import model_validator
 
 from interplay.core.curve import curves_in
 from interplay.core.model import Count, NotNegative, Since
-from interplay.model.spec import TuneOptimizer
+from interplay.model.trainer_spec import TuneOptimizer
 from interplay.rl.spec import RLSpec
 from interplay.tasks.spec import Task
 
