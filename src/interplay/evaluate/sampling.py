@@ -28,12 +28,12 @@ from interplay.evaluate.spec import ENTROPY, EvaluateSpec, SampledSpec, SelectSp
 from interplay.kernels import exact
 from interplay.model import device, heads
 from interplay.optim import distributed
-from interplay.rollout import engine, seat_spec, seats
+from interplay.rollout import engine, seat_spec
 from interplay.rollout.episodes import play_episodes
 from interplay.rollout.judge import judged_samples, open_judge
 from interplay.rollout.request import Request, Rollouts, Sampling
 from interplay.rollout.spec import CompletionEpisode
-from interplay.rollout.turns import Played, Setting
+from interplay.rollout.turns import Played, Setting, of_policy
 from interplay.tasks import verdict
 from interplay.tasks.transcripts import UNANSWERED
 
@@ -136,7 +136,7 @@ def _sample(
             if ranker:
                 table = scores.rank_samples(table, ranker, prompts, played.rollouts)
         else:
-            table = episode_rows(spec, pool, ids, seats.of_policy(played))
+            table = episode_rows(spec, pool, ids, of_policy(played))
         if judge:
             place = {pool.rows[i].index: pool.rows[i] for i in ids}
             asked = [place[index] for index in table["index"].to_pylist()]
