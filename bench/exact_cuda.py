@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from interplay.kernels import exact, layers, library, output
+from interplay.kernels import exact, layers, library
 
 SHAPE = 64, 48, 16
 """Width, vocabulary, size of a head."""
@@ -249,7 +249,7 @@ def ours(loaded: ctypes.CDLL, device: str) -> Iterator[tuple[str, Tensor, Tensor
     tokens = torch.arange(400) % vocabulary
     found = torch.empty(400, device=device)
     call(loaded, "logps", 400, hidden.to(device), head.to(device), tokens.to(device), width, vocabulary, found)
-    yield "log-probabilities", output.logps(hidden, head, tokens, 0.7), found
+    yield "log-probabilities", layers.logps(hidden, head, tokens, 0.7), found
     qk, v, runs = drawn(200, 2, size), drawn(200, 1, size), torch.tensor([[0, 200, 0, 0]], dtype=torch.int32)
     q, k = (qk[:, i].contiguous().to(device) for i in range(2))
     found = torch.empty(200, size, device=device)

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from interplay.core import extension
 from interplay.evaluate.spec import EvaluateSpec
-from interplay.kernels import layers, library as kernels, output
+from interplay.kernels import layers, library as kernels
 from interplay.model import attention, decoder, folder
 from interplay.model.spec import Shape
 from interplay.optim import optimizer
@@ -153,7 +153,7 @@ def test_the_output_head_is_that_of_the_rounded_operands(rows: int, width: int, 
     weight = torch.randn(vocabulary, width, generator=generator).requires_grad_()
     given = torch.randn(rows, vocabulary, generator=generator) * torch.logspace(-6, 0, vocabulary)
     results = []
-    for head in (output.head, kernels.plain_head, F.linear):
+    for head in (layers.head, kernels.plain_head, F.linear):
         logits = head(hidden, weight)
         results.append([logits, *torch.autograd.grad(logits, (hidden, weight), given)])
     assert all(apart(one, other) < 1e-6 for one, other in zip(results[0], results[1], strict=True))
@@ -170,7 +170,7 @@ def test_log_probabilities_of_a_small_vocabulary_are_those_of_float64(
     hidden = torch.randn(rows, 16 * width, generator=generator).requires_grad_()
     weight = torch.randn(vocabulary, 16 * width, generator=generator).requires_grad_()
     tokens, given_back = torch.randint(0, vocabulary, (rows,), generator=generator), torch.randn(rows, generator=generator)
-    found = output.logps(hidden, weight, tokens, temperature)
+    found = layers.logps(hidden, weight, tokens, temperature)
     logits = hidden.double() @ weight.double().T / temperature
     expected = logits.log_softmax(-1).gather(1, tokens[:, None])[:, 0]
     torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=3e-5)
@@ -178,7 +178,7 @@ def test_log_probabilities_of_a_small_vocabulary_are_those_of_float64(
     for one, other in zip(*ends, strict=True):
         assert float((one - other).norm()) <= 1e-5 * float(other.norm()) + 1e-5
     with torch.no_grad():
-        assert torch.equal(output.logps(hidden, weight, tokens, temperature), found)
+        assert torch.equal(layers.logps(hidden, weight, tokens, temperature), found)
 
 
 def test_a_large_vocabulary_alone_takes_integers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,8 +206,8 @@ def test_the_number_of_threads_changes_no_byte() -> None:
         for threads in (1, 2, 3):
             torch.set_num_threads(threads)
             ends.append(passes(made, batch, torch.int8))
-            logits = output.head(hidden, weight)
-            logps = output.logps(hidden, weight, torch.arange(300), 1.0)
+            logits = layers.head(hidden, weight)
+            logps = layers.logps(hidden, weight, torch.arange(300), 1.0)
             gradients = [torch.autograd.grad(made.sin().sum(), (hidden, weight)) for made in (logits, logps)]
             heads.append([logits, logps, *gradients[0], *gradients[1]])
     finally:
@@ -235,7 +235,7 @@ def test_a_processor_without_the_instructions_computes_the_same_bytes(monkeypatc
     def everything() -> dict[str, torch.Tensor]:
         hidden, gradients = passes(made, batch, torch.int8)
         weight = made.head().detach().requires_grad_()
-        logps = output.logps(hidden.flatten(0, -2), weight, batch[0].flatten(), 1.0)
+        logps = layers.logps(hidden.flatten(0, -2), weight, batch[0].flatten(), 1.0)
         own = {"logps": logps.detach(), "head": torch.autograd.grad(logps.sum(), weight)[0]}
         return {"hidden": hidden, "muon": optimizer.orthogonalise(matrices, torch.int8), **own, **gradients}
 

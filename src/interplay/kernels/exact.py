@@ -6,7 +6,7 @@ added in float64 without rounding, as long as their sum stays below 2^14 (`Sums.
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -298,6 +298,33 @@ EXACT = Functions(
 def functions(numerics: str) -> Functions:
     """Those of a spec."""
     return EXACT if numerics == "exact" else FAST
+
+
+class _Logits(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, hidden: Tensor, head: Tensor, blocks: Blocks | None) -> Tensor:
+        ctx.given, ctx.blocks = (hidden.contiguous(), head), blocks
+        found = hidden.new_empty(len(hidden), len(head) + -len(head) % library.LANES)
+        library.call("logps_forward", *ctx.given, None, *hidden.shape, len(head), 1.0, found, None)
+        return found[:, : len(head)]
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        (hidden, head), blocks = ctx.given, ctx.blocks
+        padded = torch.nn.functional.pad(gradient, (0, -len(head) % library.LANES)).contiguous()
+        dhidden, sizes = torch.empty_like(hidden), (*hidden.shape, len(head), 1.0)
+        blocks.sums.blocks += len(blocks.first) - 1
+        call = partial(library.call, "logps_backward", None, hidden, head, None, *sizes, padded)
+        call(blocks.given(), dhidden, blocks.gradient(""))
+        return dhidden, None, None
+
+
+def log_softmax(hidden: Tensor, head: Tensor, temperature: float, blocks: Blocks | None) -> Tensor:
+    """All log-probabilities (M, vocab) at hidden states (M, D), of the output matrix (vocab, D) of a small vocabulary, whose
+    gradient goes to the sums of `blocks`."""
+    z = _Logits.apply(hidden, head, blocks) / temperature
+    z = z - z.detach().amax(1, keepdim=True)
+    return z - EXACT.wide(EXACT.log(in_order(exp(z), 1, keepdim=True)), z.shape[1])
 
 
 def total(x: Tensor) -> float:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from interplay.kernels.exact import Blocks, Sums, fixed_blocks
-from interplay.kernels.library import Attention, Heads, Mlp, Rope, call
+from interplay.kernels.library import LANES, Attention, Heads, Mlp, Rope, call
 
 
 class Packed(NamedTuple):
@@ -315,3 +315,63 @@ def _layer_blocks(given: Pass) -> list[tuple[Blocks, Blocks]]:
     given.sums.rows += given.ids.numel()
     each = [Blocks(given.blocks, given.sums, f"{number}.") for number in range(len(given.packed))]
     return [*((one, one) for one in each[:-1]), (each[-1], each[-1]._replace(first=last))]
+
+
+# -- output head -------------------------------------------------------------------------------------------------------
+
+
+def head(hidden: Tensor, weight: Tensor) -> Tensor:
+    """Logits (M, vocab) float32 of hidden states (M, D) and the output matrix (vocab, D), with operands of 11 bits and more."""
+    return _Head.apply(hidden, weight)
+
+
+class _Head(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, hidden: Tensor, weight: Tensor) -> Tensor:
+        hidden, weight = hidden.contiguous(), weight.contiguous()
+        ctx.save_for_backward(hidden, weight)
+        logits = hidden.new_empty(len(hidden), len(weight))
+        call("head_forward", hidden, weight, *hidden.shape, len(weight), logits)
+        return logits
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        hidden, weight = ctx.saved_tensors
+        dhidden, dweight = torch.empty_like(hidden), torch.empty_like(weight)
+        call("head_backward", gradient.contiguous(), hidden, weight, *hidden.shape, len(weight), dhidden, dweight)
+        return dhidden, dweight
+
+
+def logps(hidden: Tensor, weight: Tensor, tokens: Tensor, temperature: float, blocks: Blocks | None = None) -> Tensor:
+    """The log-probability (M,) of each token (M,) int64 in nats, from hidden states (M, D) and the output matrix (vocab, D) of a
+    small vocabulary, whose logits are divided by `temperature`. With `blocks` the matrix' gradient goes to sums."""
+    return _Logps.apply(hidden, weight, tokens, temperature, torch.is_grad_enabled(), blocks)
+
+
+class _Logps(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, hidden: Tensor, weight: Tensor, tokens: Tensor, temperature: float, keep: bool, blocks: Blocks | None
+    ) -> Tensor:
+        hidden, weight, tokens = hidden.contiguous(), weight.contiguous(), tokens.contiguous()
+        kept = hidden.new_empty(len(hidden), len(weight) + -len(weight) % LANES) if keep else None
+        found, sizes = hidden.new_empty(len(hidden)), (*hidden.shape, len(weight), temperature)
+        call("logps_forward", hidden, weight, tokens, *sizes, kept, found)
+        ctx.save_for_backward(hidden, weight, tokens)
+        ctx.sizes, ctx.kept, ctx.blocks = sizes, kept, blocks
+        return found
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        hidden, weight, tokens = ctx.saved_tensors
+        dhidden, blocks = torch.empty_like(hidden), ctx.blocks
+        kept, ctx.kept = ctx.kept, None  # overwritten
+        assert kept is not None, "a second backward pass"
+        given = (gradient.contiguous(), hidden, weight, tokens, *ctx.sizes, kept)
+        if blocks is None:
+            dweight = torch.empty_like(weight)
+            call("logps_backward", *given, None, dhidden, dweight)
+            return dhidden, dweight, *(None,) * 4
+        blocks.sums.blocks += len(blocks.first) - 1
+        call("logps_backward", *given, blocks.given(), dhidden, blocks.gradient(""))
+        return dhidden, *(None,) * 5

@@ -294,7 +294,7 @@ CHUNK = 512
 
 
 def plain_head(hidden: Tensor, weight: Tensor) -> Tensor:
-    """`interplay.kernels.output.head`: logits (M, vocab) of hidden states (M, D) and the output matrix (vocab, D)."""
+    """`interplay.kernels.layers.head`: logits (M, vocab) of hidden states (M, D) and the output matrix (vocab, D)."""
     return _Head.apply(hidden, weight)
 
 

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from interplay.kernels import exact, layers, library, output
+from interplay.kernels import exact, layers, library
 from interplay.model import attention
 from interplay.model.attention import Attend, OverRuns, RunsAttend, activations, rms_norm, rotary, rotate
 from interplay.model.spec import Shape
@@ -189,7 +189,7 @@ class Decoder(nn.Module):
         head = self.head()
         if dtype == torch.int8 and self.vocab_size >= LARGE_VOCABULARY and head.dim() == 2:
             usable = library.usable((*hidden.shape[1:], self.vocab_size), hidden.device)
-            return (output.head if usable else library.plain_head)(hidden, head)
+            return (layers.head if usable else library.plain_head)(hidden, head)
         return linear_of(head)(hidden, head.to(hidden.dtype)).float()
 
     def token_logps(
@@ -202,7 +202,7 @@ class Decoder(nn.Module):
         if small and library.usable((hidden.shape[1],), hidden.device):
             place = "table" if self.shape.tie_word_embeddings else "head"
             into = exact.Blocks(blocks, self.sums, place) if self.sums and blocks is not None else None
-            return output.logps(hidden, head.detach() if self.sums else head, tokens, temperature, into)
+            return layers.logps(hidden, head.detach() if self.sums else head, tokens, temperature, into)
 
         def piece(hidden: Tensor, tokens: Tensor) -> tuple[Tensor, ...]:
             return (F.log_softmax(self.logits(hidden, dtype) / temperature, dim=-1).gather(1, tokens[:, None])[:, 0],)
@@ -221,7 +221,7 @@ class Decoder(nn.Module):
     def exact_logs(self, hidden: Tensor, temperature: float, blocks: Tensor | None) -> Tensor:
         """With numerics: exact, all log-probabilities (M, vocab) at final hidden states (M, D)."""
         into = None if blocks is None else exact.Blocks(blocks, self.sums, "table" if self.shape.tie_word_embeddings else "head")
-        return output.log_softmax(hidden, self.head().detach(), temperature, into)
+        return exact.log_softmax(hidden, self.head().detach(), temperature, into)
 
     def weights(self, dtype: torch.dtype) -> Weights:
         """Fused weights for products in `dtype`, differentiable with respect to the parameters."""
@@ -238,20 +238,6 @@ class Decoder(nn.Module):
         sums = self.sums if halves is KERNELS else None
         norm, again = _per_channel(self.model.norm.weight).to(stored), self.recompute and torch.is_grad_enabled()
         return Weights(embedding, fused, norm, head, halves, sums, self.blockwise, again)
-
-
-def stacked(decoders: Sequence[Decoder]) -> Decoder:
-    """The decoders, of one shape and on one device, as a stack: parameter p of replica r is p[r] of the stack. From here on the
-    decoders' own parameters are views of it, so that training it trains them."""
-    first = decoders[0]
-    whole = Decoder(first.shape, first.vocab_size)
-    whole.replicas, whole.halves = len(decoders), STACKED
-    own = [dict(decoder.named_parameters()) for decoder in decoders]
-    for name, parameter in whole.named_parameters():
-        parameter.data = torch.stack([each[name].detach() for each in own])
-        for replica, each in enumerate(own):
-            each[name].data = parameter.data[replica]
-    return whole
 
 
 def _per_channel(weight: Tensor) -> Tensor:
@@ -393,7 +379,7 @@ def _normed(x: Tensor, weights: Weights, eps: float, blocks: Tensor | None = Non
         return rms_norm(x, weights.norm, eps)
     some = blocks if wanted is None or blocks is None else torch.searchsorted(wanted, blocks)
     empty = torch.zeros(1, dtype=torch.int64)  # without a gradient
-    return output.norm(x, weights.norm.detach(), eps, exact.Blocks(empty if some is None else some, weights.sums))
+    return attention.summed_norm(x, weights.norm.detach(), eps, exact.Blocks(empty if some is None else some, weights.sums))
 
 
 def _embedded(ids: Tensor, table: Tensor) -> Tensor:

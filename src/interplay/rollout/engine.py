@@ -12,7 +12,8 @@ import torch
 from torch.nn.functional import pad
 
 from interplay.core import execution, extension, metrics, model
-from interplay.model.decoder import Decoder, stacked
+from interplay.model.decoder import Decoder
+from interplay.model.device import stacked
 from interplay.model.folder import TransformersModel, config_json
 from interplay.model.heads import Composed, Lagged
 from interplay.optim import distributed
