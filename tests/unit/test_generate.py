@@ -34,7 +34,7 @@ from interplay.report.stats import frame
 from interplay.report.write import examples as examples_of
 from interplay.results.check import contradictions
 from interplay.tasks import qa, reformulated
-from interplay.tasks.family import judge_family
+from interplay.tasks.families import judge_family
 from interplay.tasks.verdict import Row
 
 SUM = qa.Problem("What is 2 + 3?", ("5",))

@@ -46,7 +46,8 @@ from interplay.rollout.episodes import play_episodes
 from interplay.rollout.spec import Action, EnvironmentEpisode
 from interplay.rollout.turns import Played
 from interplay.tasks.environments import tools
-from interplay.tasks.family import Environment, Generator, add_own_family, task_family
+from interplay.tasks.families import add_own_family, task_family
+from interplay.tasks.family import Environment, Generator
 from interplay.tasks.spec import OwnTask, Verify
 from interplay.tasks.transcripts import MARK, policy_turns
 from interplay.tasks.verdict import Row

@@ -27,7 +27,7 @@ from interplay.rollout.episodes import play_episodes
 from interplay.rollout.spec import SeatsEpisode, SelfPlayEpisode
 from interplay.rollout.turns import Played, of_policy, only
 from interplay.tasks.environments.games import TIC_TAC_TOE, Board
-from interplay.tasks.family import add_own_family, judge_family
+from interplay.tasks.families import add_own_family, judge_family
 from interplay.tasks.spec import OwnTask
 
 inputs = games.inputs

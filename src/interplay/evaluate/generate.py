@@ -24,7 +24,7 @@ import torch
 
 from interplay.core import artifact, execution, model, random
 from interplay.data import curate, sets, tokenizer as text
-from interplay.data.problems import question_key
+from interplay.data.foreign import question_key
 from interplay.data.spec import split_of
 from interplay.data.steps import reformulate
 from interplay.evaluate import generate_spec as specs, sampling

@@ -116,7 +116,7 @@ KINDS: dict[str, Kind] = {
     ),
     "dataset": Kind(
         DatasetSpec,
-        "interplay.data.problems:read_dataset",
+        "interplay.data.foreign:read_dataset",
         makes="problems",
         hue=205,
         settings=("format", "size", "split", "band", "sha256"),

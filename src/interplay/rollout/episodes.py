@@ -40,7 +40,8 @@ from interplay.rollout.turns import (
     whole_row,
     windowed_rows,
 )
-from interplay.tasks.family import Step, World, environment_of
+from interplay.tasks.families import environment_of
+from interplay.tasks.family import Step, World
 from interplay.tasks.transcripts import MARK, UNANSWERED
 from interplay.tasks.verdict import Row
 

@@ -17,7 +17,8 @@ from interplay.rollout.judge import seat_marks
 from interplay.rollout.request import Kept, Request
 from interplay.rollout.spec import SeatsEpisode, SelfPlayEpisode
 from interplay.rollout.turns import Line, Played, Setting, Thread, Turn, not_replayed, only, played_rows, sample_turns, whole_row
-from interplay.tasks.family import Environment, Game, World, episode_seed, game_of, judge_family
+from interplay.tasks.families import game_of, judge_family
+from interplay.tasks.family import Environment, Game, World, episode_seed
 from interplay.tasks.transcripts import BOX, UNANSWERED, join_turns, move_line
 from interplay.tasks.verdict import Row, Verdict
 
