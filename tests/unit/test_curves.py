@@ -15,7 +15,8 @@ from interplay.core.model import Curve, at_progress, curves_in, progress_at
 from interplay.evaluate.spec import EvaluateSpec
 from interplay.kinds import memory
 from interplay.rl import draw, loop
-from interplay.rl.spec import RLSpec, TeachSpec
+from interplay.rl.spec import RLSpec
+from interplay.rl.teach_spec import TeachSpec
 
 MEMBER: dict[str, Any] = {"paper": "p"}
 

@@ -13,7 +13,7 @@ from interplay.cli import main
 from interplay.core.execution import Run
 from interplay.core.keys import models_in, parse_model
 from interplay.core.model import KeyPlace, Model, UserError, nearest_name, shorten_value
-from interplay.model.spec import Optimizer
+from interplay.model.trainer_spec import Optimizer
 from interplay.rl.spec import Method, RLSpec
 from interplay.study import expand
 from interplay.study.expand import plan_study

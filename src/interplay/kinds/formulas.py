@@ -10,7 +10,7 @@ from typing import NamedTuple
 from interplay.kinds import memory
 from interplay.kinds.memory import Json
 from interplay.model.spec import Load, Memory
-from interplay.rl.spec import TeachSpec
+from interplay.rl.teach_spec import TeachSpec
 from interplay.train.spec import TuneSpec
 
 

@@ -10,7 +10,8 @@ from interplay.core.model import MOST, KeyPlace, Model, UserError, nearest_name,
 from interplay.data.spec import TEXTS, DataSet, DatasetSpec, ProblemsSpec
 from interplay.data.steps.spec import STEPS, CurateSpec
 from interplay.data.steps.turns_spec import EntryForm, WithEntries, WithTools
-from interplay.evaluate.spec import EvaluateSpec, GenerateSpec
+from interplay.evaluate.generate_spec import GenerateSpec
+from interplay.evaluate.spec import EvaluateSpec
 from interplay.kinds import study_keys, table
 from interplay.report.figure_spec import Target
 from interplay.report.metric_spec import is_of_run
