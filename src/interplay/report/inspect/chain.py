@@ -18,7 +18,8 @@ from interplay.kinds.table import KINDS, SETS, makes
 from interplay.report.draw.diagram import stage_name
 from interplay.report.inspect.stage_view import curation_lines
 from interplay.report.spec import ReportSpec
-from interplay.report.stats import frame, notes, provenance
+from interplay.report.stats import frame, provenance
+from interplay.results import state
 
 ORDER = ("samples", "model", "corpus", "problems", "tokenizer")
 """What stages make (`Kind.makes`), from the number down."""
@@ -47,7 +48,7 @@ def stages_of(
     shown = [digest for row in rows for digest in row.evaluations.values()]
     chosen = provenance.with_dependencies([*ends, *(block for digest in shown for block in spec.blocks_of(digest))], stages)
     known = {digest: stage for digest, stage in stages.items() if digest in chosen}
-    behind = provenance.of_plan(known, results, notes.missing_reasons(known, results, results.parent / "logs"))
+    behind = provenance.of_plan(known, results, state.missing_reasons(known, results, results.parent / "logs"))
     overlap, absent = _overlaps(spec, behind, results)
     entries = sorted(reversed(provenance.stage_entries(spec, behind)), key=lambda entry: _rank(entry.kind))
     planned = planned_costs(stages)
