@@ -319,7 +319,7 @@ def verdict_lines(plan: Plan, results: Path) -> list[str]:
             at = f"{arm}/{test.band}/{test.difference}"
             values[at] = estimate.value(known, arm, test.band, str(test.difference)).value if test.band else None
     values = {at: None if value is None or math.isnan(value) else value for at, value in values.items()}
-    lines = [*catalog.claim_lines(contrast.claims_json(judged), values), *fight_lines(known)]
+    lines = [*catalog.claim_lines(answers.claims_json(judged), values), *fight_lines(known)]
     lines = lines or [f"{plan.study} makes no claims"]
     controls = [confounds.judge_controls(known).left] if known.spec.controls else []
     return [*lines, *controls, *answers.implementation_lines(known), *confounds.confound_lines(known)]

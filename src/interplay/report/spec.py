@@ -371,6 +371,10 @@ class ReportSpec(Model):
         """What an arm is called in tables and figures."""
         return (self.shown[arm].label if arm in self.shown else "") or readable(arm)
 
+    def rows_of(self, arm: str) -> list[ReportArm]:
+        """An arm at each of its seeds."""
+        return [row for row in self.arms if row.arm == arm]
+
     def changes_of(self, claim: Claim) -> tuple[str, ...]:
         """`test.at_least: 0.1 → 0.05`, what of a claim differs from what was registered."""
         at, changes = f"claims[{claim.says}]", self.registration.changes if self.registration else []

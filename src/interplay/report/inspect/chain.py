@@ -270,3 +270,34 @@ def _set_rows(digest: str, folders: Mapping[str, Path], keys_of: Callable[[str],
         origins.append(origin or f"{digest}:{index}")
         roots.append(keys_of(first).get(int(place), key) if first in folders else key)
     return _Rows(table["op"], table["key"], pd.Series(origins), pd.Series(roots))
+
+
+# What the specs of problem sets say of their rows before these exist: bands, and ops where the set is generated.
+
+
+def planned_bands(digest: str, stages: Stages) -> dict[str, list[int]]:
+    """Band -> its ops, easiest first; a band whose ops are in no spec has none. Of a curated set: the bands of what it is made
+    of, and those that its steps name. Its rows may have lost bands and changed ops, so both are what it may hold."""
+    found = _planned_bands(digest, stages)
+    return dict(sorted(found.items(), key=lambda item: item[1] or [0]))
+
+
+def planned_ops(known: Mapping[str, list[int]]) -> list[int] | None:
+    """Every op of such bands; None where some band's are not known."""
+    return sorted({op for ops in known.values() for op in ops}) if all(known.values()) else None
+
+
+def _planned_bands(digest: str, stages: Stages) -> dict[str, list[int]]:
+    stage = stages.get(digest, {"kind": "", "spec": {}, "deps": {}})
+    spec = stage["spec"]
+    if stage["kind"] == "curate":
+        sources = [dep for role, dep in sorted(stage["deps"].items()) if role.startswith("data.")]
+        labels = [step.get("bands") for step in spec.get("steps", [])]  # bands that steps put rows into
+        named = [str(band) for label in labels if isinstance(label, (dict, list)) for band in label]
+        return {band: [] for band in [*(band for source in sources for band in _planned_bands(source, stages)), *named]}
+    if stage["kind"] == "dataset":
+        return {spec["band"]: []} if "band" in spec else {}
+    if stage["kind"] == "generate":
+        return {band: [] for band in _planned_bands(stage["deps"].get("data.0", ""), stages)}
+    known = {band: sorted(int(op) for op in ops) for band, ops in spec.get("bands", {}).items()}
+    return {**known, **{band: [] for band in spec.get("calibrated", {})}}

@@ -1,7 +1,7 @@
 """What a reader of a table must know first: sampling engines, numerics, training that changed no weight."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -268,6 +268,23 @@ def same_weights_note(results: Results, arm: str, against: str) -> str:
     """`x and y ended with the same weights at seeds 0 and 1`; empty where they did at none."""
     seeds = same_weights(results, arm, against)
     return f"{arm} and {against} ended with the same weights at {_seeds(seeds)}" if seeds else ""
+
+
+def inaction_note(results: Results, arm: str, share: float = HALF) -> str:
+    """`x did not act: rl left the weights as they were`; empty where it acted."""
+    said = idle_note(results, arm, share)
+    return f"{arm} did not act: {said}" if said else ""
+
+
+def inaction_notes(results: Results, arm: str, against: str | None, share: float = HALF) -> Iterator[str]:
+    """That an arm, or what it is compared with, left the weights as they were at that share of the seeds or more, or that both
+    ended with the same; empty where they acted."""
+    yield inaction_note(results, arm, share)
+    if against is None:
+        return
+    yield inaction_note(results, against, share)
+    if same_weights(results, arm, against) == seeds_of(results.spec, arm):
+        yield same_weights_note(results, arm, against)
 
 
 def _same_weights_groups(endings: Mapping[str, Ending]) -> list[tuple[str, ...]]:

@@ -291,7 +291,7 @@ def paper_of_study(plan: Plan, results: Path, out: Path, look: Look) -> None:
     answers.finished_report(plan, results)
     spec = catalog.report_spec(plan)
     made = answers.answer_study(frame.read_results(spec, answers.report_inputs(plan, results)))
-    _write_paper(made, contrast.claims_json(made.judged), papers_of_plan(plan, spec.source), out, look)
+    _write_paper(made, answers.claims_json(made.judged), papers_of_plan(plan, spec.source), out, look)
 
 
 def paper_of_summary(path: Path, plan: Plan | None, out: Path, look: Look) -> None:

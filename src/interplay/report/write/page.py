@@ -178,8 +178,8 @@ def _render(made: answers.Answer, of: provenance.Provenance, gaps: list[Gap]) ->
             absent=examples.absent_payloads(made.results),
             rollouts=examples.rollouts(made, pair[:2] if pair else ()),
             provenance=provenance_data(spec, made.grids | compared, of, anchors),
-            spent=budget.stage_costs(of),
-            where=budget.where_and_when(of),
+            spent=provenance.stage_costs(of),
+            where=provenance.where_and_when(of),
             entries=entries,
             most=provenance.MOST_MEMBERS,
             anchors=anchors,
@@ -198,7 +198,7 @@ def _facts(made: answers.Answer, of: provenance.Provenance) -> list[str]:
     done = sum(of.done(digest) for digest in of.stages)
     stages = model.plural(done, "stage") if done == len(of.stages) else f"{done} of {len(of.stages)} stages done"
     arms = f"{model.plural(len(frame.arms(spec)), 'arm')} × {model.plural(seeds, 'replicate')}"
-    spent = [f"{budget.stage_costs(of)[-1]['wall']} of work"] if of.telemetry else []
+    spent = [f"{provenance.stage_costs(of)[-1]['wall']} of work"] if of.telemetry else []
     return [spec.study, f"scale {spec.scale}", arms, stages, *spent]
 
 
