@@ -359,20 +359,10 @@ def lower_is_better(name: str) -> bool:
     return found is not None and found.better == "lower"
 
 
-def better_word(name: str, gap: float) -> str:
-    """What a difference is for a study: better or worse."""
-    return "better" if (gap < 0 if lower_is_better(name) else gap > 0) else "worse"
-
-
 def is_pass_rate(name: str) -> bool:
     """Whether this names a pass rate, `strict_pass@K` or `answer_pass@K`."""
     found = find_metric(name)
     return found is not None and found.per == "draw"
-
-
-def sums_up(column: str) -> bool:
-    """Whether a column of `prompts.parquet` is a sum over samples, so that those of several blocks of samples add up."""
-    return any(each.per != "prompt" and re.fullmatch(each.column.replace("{}", ".+"), column) for each in METRICS)
 
 
 def is_of_run(name: str) -> bool:
@@ -384,12 +374,6 @@ def is_of_run(name: str) -> bool:
 def metric_names() -> list[str]:
     """What a study can write, such as strict_pass@K."""
     return [each.name for each in METRICS]
-
-
-def each_class(cells: list[str], classes: list[str]) -> list[str]:
-    """The metrics of cells of a table, where `error` is one for each class."""
-    every = [f"{ERROR}:{name}" for name in classes]
-    return list(dict.fromkeys(part for cell in cells for part in (every if cell == ERROR else [cell])))
 
 
 def check_column(value: str) -> str:

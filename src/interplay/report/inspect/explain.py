@@ -12,7 +12,7 @@ import numpy as np
 
 from interplay.core import artifact, metrics, model
 from interplay.report.inspect.chain import planned_bands, planned_ops, read_curves, stages_of
-from interplay.report.metric_spec import ERRORS, check_metric, each_class, is_gain, measure_of
+from interplay.report.metric_spec import ERRORS, check_metric, is_gain, measure_of
 from interplay.report.spec import ReportSpec
 from interplay.report.stats import contrast, estimate, frame
 from interplay.report.write import tables, text
@@ -69,7 +69,7 @@ def shown_tables(spec: ReportSpec) -> dict[str, TableNames]:
     controls = _rows(tables.difference_pairs(frame.Results(spec, {}, {}, {})))
     found: dict[str, TableNames] = {}
     for name, table in spec.tables.items():
-        cells = tables.side_by_side(each_class(table.cells, [*ERRORS]))
+        cells = tables.side_by_side(tables.each_class(table.cells, [*ERRORS]))
         if table.against is not None:
             found[name] = TableNames(table.columns, _against(spec, table.against), cells, name)
         else:

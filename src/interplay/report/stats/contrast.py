@@ -13,7 +13,7 @@ import numpy as np
 from interplay.report import claim_spec
 from interplay.report.claim_spec import EQUIVALENT, NO_INFORMATION, Claim, Premise, Test
 from interplay.report.figure_spec import readable
-from interplay.report.metric_spec import better_word, logged_measure, lower_is_better, measure_of
+from interplay.report.metric_spec import logged_measure, lower_is_better, measure_of
 from interplay.report.spec import Contender, Contrast, Lineup
 from interplay.report.stats import budget, estimate, frame, notes
 from interplay.report.stats.estimate import Estimate, difference, p_value, recorded_estimate, value
@@ -160,6 +160,11 @@ def _row(results: frame.Results, one: ChosenArm, against: ChosenArm, column: str
     return ComparisonRow(one, estimate, gap, p_value(gap), np.nan, "")
 
 
+def _better_word(name: str, gap: float) -> str:
+    """What a difference is for a study: better or worse."""
+    return "better" if (gap < 0 if lower_is_better(name) else gap > 0) else "worse"
+
+
 def _judged(row: ComparisonRow, adjusted: float, block: ComparisonBlock) -> ComparisonRow:
     """A verdict needs an adjusted p below 5 % and a difference beyond the noise floor. Without a floor there is none."""
     if row.verdict:
@@ -167,7 +172,7 @@ def _judged(row: ComparisonRow, adjusted: float, block: ComparisonBlock) -> Comp
     if np.isnan(block.floor.size):
         verdict = "missing"
     elif adjusted < LEVEL and abs(row.gap.value) > block.floor.size:
-        verdict = better_word(block.metric, row.gap.value) + (HERE if lacks_bases(row.gap) else "")
+        verdict = _better_word(block.metric, row.gap.value) + (HERE if lacks_bases(row.gap) else "")
     else:
         verdict = NO_INFORMATION
     return row._replace(adjusted=adjusted, verdict=verdict)
@@ -221,7 +226,7 @@ def _fight(
         idle = [] if failed else [reason for reason in inaction if reason]
         said += idle
         tied = claim_spec.within_margin(contrast.margin, gap.low, gap.high)
-        word = EQUIVALENT if tied else NO_INFORMATION if adjusted >= level else better_word(block.metric, gap.value)
+        word = EQUIVALENT if tied else NO_INFORMATION if adjusted >= level else _better_word(block.metric, gap.value)
         here = HERE if word != NO_INFORMATION and lacks_bases(gap) else ""
         verdict = claim_spec.NOT_TESTED if failed or idle else word + here
         judged.append(row._replace(gap=gap, p=alone, adjusted=adjusted, verdict=verdict))

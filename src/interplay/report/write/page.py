@@ -206,7 +206,7 @@ def _table_title(spec: ReportSpec, name: str, grid: tables.Grid) -> str:
     if grid.title:
         return grid.title
     base = next((key for key in sorted(spec.tables, key=len, reverse=True) if name.startswith(key)), name)
-    return text.table_title(grid, name.removeprefix(base)) + (f" ({base.replace('_', ' ')})" if len(spec.tables) > 1 else "")
+    return tables.table_title(grid, name.removeprefix(base)) + (f" ({base.replace('_', ' ')})" if len(spec.tables) > 1 else "")
 
 
 def _plans(of: provenance.Provenance, anchors: dict[str, str]) -> dict[str, str]:

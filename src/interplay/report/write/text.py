@@ -134,11 +134,6 @@ def error_words(name: str) -> str:
 
 
 FIGURE_TITLES = {"k": "{} as samples are added", "op": "{} by difficulty", "band": "{} by band", "step": "{} during training"}
-TABLE_TITLES = {
-    "": "{}",
-    "_differences": "{}: differences to the model before and to the control",
-    "_gain": "Gains: sharpening and capability",
-}
 
 
 def figure_title(figure: Figure) -> str:
@@ -153,21 +148,6 @@ def figure_title(figure: Figure) -> str:
     said = FIGURE_TITLES.get(figure.x, f"{{}} against {axis}").format(name)
     said += f" and {figure.by.rpartition('.')[2].replace('_', ' ')}" if figure.by != "arm" else ""
     return f"{said[:1].upper()}{said[1:]}{f', compared with {figure.against}' if figure.against else ''}"
-
-
-def table_title(grid: Grid, suffix: str = "") -> str:
-    """What a table shows, in words, the study's own where it has some; `suffix`: what its name has beyond that of the study's
-    table."""
-    if grid.title:
-        return grid.title
-    ks = dict.fromkeys(metrics.metric_row(metric).argument for metric in grid.metrics if metrics.is_pass_rate(metric))
-    rates = [f"strict and answer {' and '.join(f'pass@{k}' for k in ks)}"] if ks else []
-    most = [*rates, *(metrics.metric_heading(metric) for metric in grid.metrics if not metrics.is_pass_rate(metric))]
-    named = ", ".join(most[:3]) + (" and others" if len(most) > 3 else "")
-    by = "op" if all(column.startswith("op:") for column in grid.columns) else "band"
-    by = "target" if any(metrics.is_of_run(metric) for metric in grid.metrics) else by
-    said = TABLE_TITLES.get(suffix, "{}").format(f"{named} by arm and {by}")
-    return f"{said[:1].upper()}{said[1:]}"
 
 
 def grid_notes(grid: Grid) -> list[str]:
