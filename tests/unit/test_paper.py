@@ -11,7 +11,8 @@ import report_study as study
 from command_line import interplay
 from conftest import ROOT
 
-from interplay.report.spec import Contrast, Lineup
+from interplay.report.display_spec import Contrast
+from interplay.report.spec import Lineup
 from interplay.report.stats import contrast, frame
 from interplay.report.stats.estimate import Estimate
 from interplay.report.write import answers, export, latex, tables, text

@@ -8,7 +8,7 @@ import pytest
 import report_study as study
 import test_report_examples as texts
 
-from interplay.report.figure_spec import readable
+from interplay.report.shown_spec import readable
 from interplay.report.stats import frame, provenance
 from interplay.report.write import answers, page
 from interplay.tasks.transcripts import MARK

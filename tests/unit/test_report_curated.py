@@ -5,9 +5,9 @@ from typing import Any
 
 import report_study as study
 
+from interplay.report.display_spec import Table
 from interplay.report.draw import diagram
 from interplay.report.inspect import chain
-from interplay.report.spec import Table
 from interplay.report.stats import frame, provenance
 from interplay.report.write import tables
 

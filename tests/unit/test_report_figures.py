@@ -14,8 +14,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure as Canvas
 from matplotlib.text import Text
 
+from interplay.report.display_spec import Figure
 from interplay.report.draw import figures, style
-from interplay.report.figure_spec import Figure
 from interplay.report.stats import frame
 from interplay.report.stats.estimate import Estimate
 from interplay.report.stats.frame import Results

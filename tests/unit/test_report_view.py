@@ -9,7 +9,8 @@ import report_study as study
 
 from interplay.core import artifact
 from interplay.core.metrics import clock, quantity
-from interplay.report.spec import ReportSpec, Table
+from interplay.report.display_spec import Table
+from interplay.report.spec import ReportSpec
 from interplay.report.stats import budget, provenance
 from interplay.report.stats.estimate import Estimate
 from interplay.report.stats.frame import read_results

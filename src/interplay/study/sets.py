@@ -12,7 +12,7 @@ from interplay.data.steps.context_spec import WithEntries
 from interplay.data.steps.spec import STEPS, CurateSpec, EntryForm, WithTools
 from interplay.evaluate.spec import EvaluateSpec, GenerateSpec
 from interplay.kinds import study_keys, table
-from interplay.report.figure_spec import Target
+from interplay.report.display_spec import Target
 from interplay.report.metric_spec import is_of_run
 from interplay.report.spec import ReportArm
 from interplay.rl.spec import RLSpec

@@ -11,9 +11,10 @@ from scipy import optimize
 
 from interplay.core import artifact, metrics
 from interplay.kinds.table import KINDS
+from interplay.report.display_spec import Extrapolate, Figure
 from interplay.report.draw import style
-from interplay.report.figure_spec import Extrapolate, Figure
-from interplay.report.metric_spec import RAW, SHARE, Measure, logged_heading, logged_measure, measure_of
+from interplay.report.metric_spec import measure_of
+from interplay.report.shown_spec import RAW, SHARE, Measure, logged_heading, logged_measure
 from interplay.report.spec import ReportArm
 from interplay.report.stats import frame
 from interplay.report.stats.estimate import Estimate, interval_ends, uncertain_over, value

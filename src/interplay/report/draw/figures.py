@@ -18,9 +18,10 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, NullFormatter
 
 from interplay.core import metrics
+from interplay.report.display_spec import SPENT, Figure
 from interplay.report.draw import axes, curves, style
-from interplay.report.figure_spec import SPENT, Figure
-from interplay.report.metric_spec import ERROR, SHARE, measure_of
+from interplay.report.metric_spec import ERROR, measure_of
+from interplay.report.shown_spec import SHARE
 from interplay.report.stats import estimate, frame
 from interplay.report.write import tables
 

@@ -22,7 +22,7 @@ from matplotlib.lines import Line2D
 from matplotlib.textpath import TextToPath
 from matplotlib.ticker import MaxNLocator
 
-from interplay.report.figure_spec import COLORS
+from interplay.report.shown_spec import COLORS
 from interplay.report.stats import estimate, frame
 
 # Curves of arms that came out the same. One would hide the other, so they are drawn one inside the other, the first the widest,

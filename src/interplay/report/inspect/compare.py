@@ -17,7 +17,8 @@ from interplay.kinds.stages import flat_leaves, leaf_differences
 from interplay.kinds.table import SETS, is_trainer, makes
 from interplay.report.draw.diagram import MODEL_ROLES, stage_name
 from interplay.report.inspect import chain
-from interplay.report.metric_spec import METRICS, SHARE, check_metric, lower_is_better, measure_of, metric_row
+from interplay.report.metric_spec import METRICS, check_metric, lower_is_better, measure_of, metric_row
+from interplay.report.shown_spec import SHARE
 from interplay.report.spec import ReportArm, ReportSpec, ReportStage
 from interplay.report.stats import estimate, frame
 from interplay.report.write import text

@@ -15,7 +15,7 @@ from interplay.kinds.formulas import Cost
 from interplay.kinds.stages import paper_tokens, planned_costs, realised_cost, share_reached
 from interplay.kinds.table import KINDS
 from interplay.report.claim_spec import Test
-from interplay.report.figure_spec import Target
+from interplay.report.display_spec import Target
 from interplay.report.metric_spec import measure_of
 from interplay.report.spec import Match, ReportArm, ReportSpec, ReportStage, budget_spread, matched_stages
 from interplay.report.stats import frame, provenance

@@ -12,7 +12,8 @@ from interplay.core import artifact, metrics
 from interplay.core.model import plural
 from interplay.kinds.table import SETS
 from interplay.report.claim_spec import Claim
-from interplay.report.metric_spec import SHARE, measure_of
+from interplay.report.metric_spec import measure_of
+from interplay.report.shown_spec import SHARE
 from interplay.report.spec import ReportArm
 from interplay.report.stats import budget, frame, notes
 from interplay.report.stats.contrast import lacks_bases
@@ -21,7 +22,7 @@ from interplay.report.stats.frame import Results
 from interplay.report.stats.intervals import crossed_spread, t_interval
 from interplay.report.write import tables
 
-# Controls: arms that gain without what the gain is claimed to be of (report.spec.Controls).
+# Controls: arms that gain without what the gain is claimed to be of (`report.spec.Controls`).
 
 
 NAMES = {

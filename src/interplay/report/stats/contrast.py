@@ -12,9 +12,10 @@ import numpy as np
 
 from interplay.report import claim_spec
 from interplay.report.claim_spec import EQUIVALENT, NO_INFORMATION, Claim, Premise, Test
-from interplay.report.figure_spec import readable
-from interplay.report.metric_spec import logged_measure, lower_is_better, measure_of
-from interplay.report.spec import Contender, Contrast, Lineup
+from interplay.report.display_spec import Contrast
+from interplay.report.metric_spec import lower_is_better, measure_of
+from interplay.report.shown_spec import logged_measure, readable
+from interplay.report.spec import Contender, Lineup
 from interplay.report.stats import budget, estimate, frame, notes
 from interplay.report.stats.estimate import Estimate, difference, p_value, recorded_estimate, value
 from interplay.report.stats.intervals import LEVEL, FightLook, Look, holm_adjusted, interval_of_arms

@@ -15,7 +15,7 @@ from interplay.core import artifact, model
 from interplay.core.digest import GATES
 from interplay.kinds.table import KINDS
 from interplay.model.spec import SourceSpec
-from interplay.report.figure_spec import Figure
+from interplay.report.display_spec import Figure
 from interplay.report.metric_spec import COUNTED, ERRORS, METRICS, Metric, Per, metric_row
 from interplay.report.spec import ReportArm, ReportRung, ReportSpec
 from interplay.tasks.verdict import pass_at_k

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 from interplay.core import artifact, metrics, model
 from interplay.kinds import stages
 from interplay.report import claim_spec
+from interplay.report.display_spec import PLAIN, SPENT, Figure
 from interplay.report.draw import figures
-from interplay.report.figure_spec import PLAIN, SPENT, Figure
 from interplay.report.metric_spec import measure_of
 from interplay.report.spec import ReportArm, ReportSpec
 from interplay.report.stats import budget, confounds, contrast, estimate, frame, sequential

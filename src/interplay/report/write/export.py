@@ -19,8 +19,8 @@ from matplotlib.text import Text
 from matplotlib.ticker import FixedFormatter
 
 from interplay.core import artifact, model
+from interplay.report.display_spec import Figure
 from interplay.report.draw import figures, style
-from interplay.report.figure_spec import Figure
 from interplay.report.stats import contrast, frame, provenance
 from interplay.report.write import answers, headline, latex, page, summary
 from interplay.report.write.text import latex_text

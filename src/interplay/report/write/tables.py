@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from interplay.report.figure_spec import SPENT, readable
-from interplay.report.metric_spec import ERROR, SHARE, find_metric, is_of_run, is_pass_rate, metric_heading, metric_row
-from interplay.report.spec import Table
+from interplay.report.display_spec import SPENT, Table
+from interplay.report.metric_spec import ERROR, find_metric, is_of_run, is_pass_rate, metric_heading, metric_row
+from interplay.report.shown_spec import SHARE, readable
 from interplay.report.stats import budget, frame, notes
 from interplay.report.stats.estimate import Estimate, difference, paired_estimate, plain_number, value
 from interplay.tasks.verdict import pass_at_k
