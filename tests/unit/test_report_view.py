@@ -97,7 +97,7 @@ def test_cost_sums_what_is_recorded_and_says_what_is_not(laid: tuple) -> None:
     assert (rows["pretrain"]["wall"], rows["pretrain"]["cpu"], rows["pretrain"]["memory"]) == ("2.00 h", "60.0 min", "0.50 GiB")
     assert rows["pretrain"]["rate"] == "100 tokens/s trained on"
     assert (rows["rl"]["wall"], rows["rl"]["attempts"]) == ("60 s (1 of 2 stages)", "3 (1 of 2 stages)")
-    assert rows["corpus"]["wall"] == rows["pretrain"]["gpu"] == budget.ABSENT
+    assert rows["corpus"]["wall"] == rows["pretrain"]["gpu"] == provenance.ABSENT
     assert rows["all"]["wall"] == "2.02 h (2 of 8 stages)"
     assert rows["all"]["memory"] == "2.00 GiB (2 of 8 stages)"
     assert provenance.where_and_when(look(laid)) == "on alpha, beta"
