@@ -20,7 +20,7 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.font_manager import FontProperties
 from matplotlib.lines import Line2D
 from matplotlib.textpath import TextToPath
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import LogFormatter, MaxNLocator
 from matplotlib.transforms import offset_copy
 
 from interplay.report.shown_spec import COLORS
@@ -212,6 +212,20 @@ def missing_note(results: frame.Results, shown: Sequence[tuple[str, estimate.Est
 def integer_ticks(axis: Axes) -> None:
     """Ticks at whole steps alone, as many as the panel has room for; one where there is one step."""
     axis.xaxis.set_major_locator(MaxNLocator("auto", integer=True, steps=[1, 2, 5, 10], min_n_ticks=1))
+
+
+UNSCALED = (1e-4, 1e5)
+"""Numbers that are written without an exponent."""
+
+
+class PlainLogFormatter(LogFormatter):
+    """Numbers of a logarithmic axis in one form: all plain, or all with exponents where some are too small or large for that."""
+
+    def __call__(self, x: float, pos: int | None = None) -> str:
+        """The label of a tick, empty where matplotlib finds that there is no room for one."""
+        low, high = self.axis.get_view_interval() if self.axis else (x, x)
+        plain = low >= UNSCALED[0] and high <= UNSCALED[1]
+        return (f"{x:g}" if plain else f"{x:.0e}") if super().__call__(x, pos) else ""
 
 
 def shade_bands(results: frame.Results, axis: Axes, ops: list[int], top: float) -> None:
