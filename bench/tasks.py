@@ -18,7 +18,7 @@ from collections.abc import Callable
 
 from interplay.data import tokenizer
 from interplay.tasks.facts.spec import Bios, Taxonomy
-from interplay.tasks.family import task_family
+from interplay.tasks.families import task_family
 from interplay.tasks.op_dag.dag import Problem, structure
 from interplay.tasks.op_dag.dag_growth import generate
 from interplay.tasks.op_dag.spec import OpDag

@@ -17,10 +17,12 @@ from interplay.rollout.request import Request, Rollouts, Sampling
 from interplay.rollout.spec import EnvironmentEpisode
 from interplay.rollout.turns import Setting
 from interplay.tasks.environments import given_tools, sandbox
-from interplay.tasks.family import Table, compact_json, judge_family
+from interplay.tasks.environments.spec import PythonTool, SearchTool, SqlTool
+from interplay.tasks.families import judge_family
+from interplay.tasks.family import Table, compact_json
 from interplay.tasks.op_dag.spec import OpDag
 from interplay.tasks.op_dag.terse_prompts import OP_DAG
-from interplay.tasks.spec import PythonTool, SearchTool, SqlTool, Verify
+from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import Row
 
 END = 1

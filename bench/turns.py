@@ -29,7 +29,7 @@ from interplay.rollout.episodes import play_episodes
 from interplay.rollout.request import Request, Rollouts, Sampling
 from interplay.rollout.spec import EnvironmentEpisode
 from interplay.rollout.turns import Setting
-from interplay.tasks.family import environment_of
+from interplay.tasks.families import environment_of
 from interplay.tasks.spec import OwnTask, Verify
 from interplay.tasks.transcripts import join_turns
 from interplay.tasks.verdict import Row

@@ -14,8 +14,8 @@ from collections import Counter
 from typing import Any
 
 from interplay.core.model import UserError
-from interplay.tasks.adapters.spec import TextArena
-from interplay.tasks.adapters.textarena import Game, games
+from interplay.tasks.adapters.games import Game, games
+from interplay.tasks.environments.spec import TextArena
 from interplay.tasks.family import Step
 
 TURNS, PATIENCE = 6, 4

@@ -17,7 +17,8 @@ from interplay.core.model import KeyPlace
 from interplay.data import problems, sets
 from interplay.data.spec import ProblemsSpec
 from interplay.study.context import parse_task
-from interplay.tasks.family import Environment, judge_family
+from interplay.tasks.families import judge_family
+from interplay.tasks.family import Environment
 from interplay.tasks.spec import Verify
 from interplay.tasks.transcripts import join_turns
 from interplay.tasks.verdict import Row

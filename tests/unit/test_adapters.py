@@ -17,7 +17,8 @@ from interplay.study.context import parse_task
 from interplay.tasks.adapters import reasoning_gym
 from interplay.tasks.adapters.packages import PackageWorld, Randomness, package, plain
 from interplay.tasks.adapters.reasoning_gym import FORMULAS, FROM_FILES, LISTS, REASONING_GYM, is_formula, is_value, settings_of
-from interplay.tasks.family import Environment, Step, task_family
+from interplay.tasks.families import task_family
+from interplay.tasks.family import Environment, Step
 from interplay.tasks.spec import Verify
 from interplay.tasks.transcripts import policy_turns
 

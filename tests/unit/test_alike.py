@@ -14,7 +14,8 @@ from interplay.core.execution import Run
 from interplay.core.model import PermanentError
 from interplay.data import curate, sets, similarity
 from interplay.data.curate import StepInputs
-from interplay.data.problems import generate_problems, read_dataset
+from interplay.data.foreign import read_dataset
+from interplay.data.problems import generate_problems
 from interplay.data.similarity import NAME, JaccardIndex, shingle_texts
 from interplay.data.spec import DatasetSpec, ProblemsSpec
 from interplay.data.steps.context_spec import Choice, Cloze, Ladder, Subproblems, TrueFalse

@@ -20,7 +20,7 @@ from interplay.tasks.facts.chains import Fact
 from interplay.tasks.facts.people import draw_person, paths, world
 from interplay.tasks.facts.questions import BIOS, question, sentence, sentences, step
 from interplay.tasks.facts.spec import ATTRIBUTES, COMPOSITES, Bios
-from interplay.tasks.family import multihop_item
+from interplay.tasks.families import multihop_item
 from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import Row
 

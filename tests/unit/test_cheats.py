@@ -12,7 +12,7 @@ from op_dag_cases import case
 from interplay.rl import reward_spec as specs
 from interplay.rl.rewards import score_completions
 from interplay.tasks import multihop, qa, reformulated
-from interplay.tasks.family import judge_family
+from interplay.tasks.families import judge_family
 from interplay.tasks.multihop import Chain
 from interplay.tasks.op_dag import prose_problems, terse
 from interplay.tasks.op_dag.dag import forms

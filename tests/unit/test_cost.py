@@ -13,7 +13,7 @@ from interplay.model.decoder import Decoder
 from interplay.model.spec import ARCHITECTURES, Shape, config_size
 from interplay.rl.loss_spec import ClippedLoss
 from interplay.rl.spec import Method, RLSpec
-from interplay.tasks.family import task_family
+from interplay.tasks.families import task_family
 from interplay.tasks.op_dag.spec import OpDag
 from interplay.train.spec import MidtrainSpec, PretrainSpec
 

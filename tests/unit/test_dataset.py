@@ -11,11 +11,11 @@ from conftest import ROOT
 from interplay.core.artifact import checksum, write_json
 from interplay.core.execution import Run
 from interplay.core.model import UserError
-from interplay.data import problems as dataset, sets
-from interplay.data.formats import FORMATS
+from interplay.data import foreign, sets
+from interplay.data.foreign import FORMATS
 from interplay.data.spec import SPLITS, DatasetSpec, Defects
 from interplay.tasks import qa
-from interplay.tasks.family import judge_family, multihop_item
+from interplay.tasks.families import judge_family, multihop_item
 from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import Row
 
@@ -30,7 +30,7 @@ def fixture(name: str) -> Path:
 
 def made(path: Path, out: Path, **spec: Any) -> tuple[dict[str, Any], list[Row]]:
     """Metrics and rows of a stage."""
-    metrics = dataset.read_dataset(DatasetSpec(sha256=checksum(path), **spec), {}, out, Run(path=str(path)))
+    metrics = foreign.read_dataset(DatasetSpec(sha256=checksum(path), **spec), {}, out, Run(path=str(path)))
     write_json(out / "stage.json", {"digest": "d" * 12})
     return metrics, sets.read_rows(out, 0)
 
@@ -322,9 +322,9 @@ def test_more_items_than_the_file_has_are_refused(tmp_path: Path) -> None:
 def test_a_missing_file_is_asked_for_by_checksum_and_place(tmp_path: Path) -> None:
     spec = DatasetSpec(format="gsm8k", sha256="e" * 64)
     with pytest.raises(UserError, match=f"nowhere.jsonl: no such file; put the gsm8k file with sha256 {'e' * 64} there"):
-        dataset.read_dataset(spec, {}, tmp_path / "out", Run(path=str(tmp_path / "nowhere.jsonl")))
+        foreign.read_dataset(spec, {}, tmp_path / "out", Run(path=str(tmp_path / "nowhere.jsonl")))
     with pytest.raises(UserError, match=f"the gsm8k file with sha256 {'e' * 64} has no path"):
-        dataset.read_dataset(spec, {}, tmp_path / "out", Run())
+        foreign.read_dataset(spec, {}, tmp_path / "out", Run())
 
 
 def test_a_file_that_changed_since_the_plan_is_refused(tmp_path: Path) -> None:
@@ -332,7 +332,7 @@ def test_a_file_that_changed_since_the_plan_is_refused(tmp_path: Path) -> None:
     spec = DatasetSpec(format="gsm8k", sha256=checksum(path))
     path.write_text(path.read_text().replace("48", "49"))
     with pytest.raises(UserError, match=f"has sha256 {checksum(path)}; put the gsm8k file with sha256 {spec.sha256} there"):
-        dataset.read_dataset(spec, {}, tmp_path / "out", Run(path=str(path)))
+        foreign.read_dataset(spec, {}, tmp_path / "out", Run(path=str(path)))
     assert not (tmp_path / "out").exists()
 
 

@@ -22,7 +22,8 @@ from interplay.core.metrics import read
 from interplay.core.model import PermanentError, UserError
 from interplay.data import curate, sets
 from interplay.data.curate import StepInputs
-from interplay.data.steps import context_spec, spec as steps, turns as entries
+from interplay.data.steps import turns as entries, turns_spec as steps
+from interplay.data.steps.spec import CurateSpec
 from interplay.data.trajectory import SEGMENTS, TYPES, Segment, joined_text, segment_rows
 from interplay.evaluate import sampling
 from interplay.evaluate.spec import EvaluateSpec
@@ -164,7 +165,7 @@ LIBRARY = entries.Library(
 
 
 def shown(query: str, key: str = "0", **given: Any) -> str:
-    return LIBRARY.text(context_spec.Retrieval(**given), query, replace(cases.row("p", ""), key=key))
+    return LIBRARY.text(steps.Retrieval(**given), query, replace(cases.row("p", ""), key=key))
 
 
 def test_the_nearest_entries_come_last_and_those_without_a_common_word_not_at_all() -> None:
@@ -237,10 +238,10 @@ def test_a_playbook_is_the_first_entries_in_their_order_for_every_prompt() -> No
 
 def test_what_a_step_shows_is_what_an_episode_shows(tmp_path: Path) -> None:
     inputs = StepInputs(0, {"against.0.0": kept(tmp_path / "l", [*LIBRARY.rows])}, 0)
-    made = entries.show_entries(context_spec.WithEntries(k=1), [problem("lock a 2?"), problem("none")], inputs)
+    made = entries.show_entries(steps.WithEntries(k=1), [problem("lock a 2?"), problem("none")], inputs)
     assert [one.prompt for one in made.rows] == ["[a2]lock a 2?", "none"]
     assert made.counts == {"with_entries": 1, "without": 1}
-    turn = entries.show_entries(context_spec.WithEntries(k=1), [problem(MARK.join(["lock a 2?", "x", "lock b?"]))], inputs)
+    turn = entries.show_entries(steps.WithEntries(k=1), [problem(MARK.join(["lock a 2?", "x", "lock b?"]))], inputs)
     assert turn.rows[0].prompt == MARK.join(["[b1]lock a 2?", "x", "lock b?"])
 
 
@@ -253,7 +254,7 @@ inputs = games.inputs
 def library(inputs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What the expert of the games does, by turn."""
     out = tmp_path_factory.mktemp("library")
-    spec = steps.CurateSpec(mix=[1.0], steps=[{"name": "library", "unit": "turn", "size": 30}])
+    spec = CurateSpec(mix=[1.0], steps=[{"name": "library", "unit": "turn", "size": 30}])
     found = curate.curate_problems(spec, {"data.0": inputs["data.0"]}, out, Run())
     write_json(out / "stage.json", {"kind": "curate", "digest": "l" * 12})
     assert found["size"] == pq.read_table(out / "entries.parquet").num_rows == 30

@@ -23,11 +23,12 @@ from interplay.data.spec import ProblemsSpec, TokenizerSpec
 from interplay.data.trajectory import transcript_of
 from interplay.rollout.episodes import play_episodes
 from interplay.rollout.spec import EnvironmentEpisode
-from interplay.tasks.adapters import spec as adapters
 from interplay.tasks.environments import games, tools
+from interplay.tasks.environments.spec import PACKAGED, BiosSearch, Calculator, Kuhn, SelfSearch, TicTacToe, TwentyQuestions
 from interplay.tasks.facts.spec import Bios
-from interplay.tasks.family import Environment, Position, Step, families_with, task_family
-from interplay.tasks.spec import BiosSearch, Calculator, Kuhn, SelfSearch, TicTacToe, TwentyQuestions, Verify
+from interplay.tasks.families import families_with, task_family
+from interplay.tasks.family import Environment, Position, Step
+from interplay.tasks.spec import Verify
 from interplay.tasks.transcripts import MARK, join_turns, judge_transcript, observations, policy_turns, replies_match
 
 TASKS = {
@@ -48,7 +49,7 @@ def made(name: str, index: int, op: int | None = None) -> tuple[Any, Any, Any]:
 
 
 def test_every_environment_is_tried() -> None:
-    elsewhere = {*adapters.FAMILIES, "sql_questions", "with_tools"} - {"reasoning_gym"}  # tested in test_adapters and test_tools
+    elsewhere = {*PACKAGED, "sql_questions", "with_tools"} - {"reasoning_gym"}  # tested in test_adapters and test_tools
     assert set(families_with(Environment)) == {*TASKS, *elsewhere}
 
 

@@ -49,7 +49,7 @@ from interplay.rollout.episodes import play_episodes
 from interplay.rollout.request import Sampling
 from interplay.study.expand import plan_study
 from interplay.study.files import fill_extensions
-from interplay.tasks import family
+from interplay.tasks import families
 from interplay.tasks.op_dag.spec import OpDag
 from interplay.tasks.spec import OwnVerifier, Verify
 from interplay.tasks.verdict import Verdict
@@ -450,7 +450,7 @@ def test_a_family_of_the_users_own_generates_problems_and_judges_them_in_later_s
     curate = parse_model(CurateSpec, {"mix": [1.0], "steps": [{"name": "take", "size": 3}]}, HERE)
     curate_problems(curate, {"data.0": tmp_path / "set"}, tmp_path / "less", Run())
     write_json(tmp_path / "less/stage.json", {"digest": "b" * 12})
-    family._OWN.clear()  # as in another process
+    families._OWN.clear()  # as in another process
     rows = load_pool([tmp_path / "less"]).rows
     assert len(rows) == 3
     assert rows[0].family.startswith("mine.py:sums@")

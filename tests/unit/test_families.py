@@ -13,11 +13,12 @@ from interplay.core.model import union_members
 from interplay.kinds import sources
 from interplay.report.metric_spec import ERRORS
 from interplay.tasks import qa, reformulated
-from interplay.tasks.adapters import spec as adapters
-from interplay.tasks.facts.spec import Bios, Taxonomy
-from interplay.tasks.family import Environment, Family, Game, Generator, families_with, judge_family, open_question, task_family
+from interplay.tasks.environments.spec import PACKAGED
+from interplay.tasks.facts.spec import Bios, Capo, Taxonomy
+from interplay.tasks.families import families_with, judge_family, open_question, task_family
+from interplay.tasks.family import Environment, Family, Game, Generator
 from interplay.tasks.op_dag.spec import OpDag, OpDagProse
-from interplay.tasks.spec import FAMILIES, Brevo, Capo, Depo, Lano, Mano, OwnTask, Task, Verify, WordCounts
+from interplay.tasks.spec import FAMILIES, Brevo, Depo, Lano, Mano, OwnTask, Task, Verify, WordCounts
 from interplay.tasks.verdict import Row, first_error
 
 TASKS = {
@@ -49,7 +50,7 @@ def test_every_row_is_one_object_of_its_name_and_every_task_of_the_union_has_one
     families = {name: judge_family(name) for name in FAMILIES}
     assert all(isinstance(family, Family) and family.name == name for name, family in families.items())
     named = {model.model_fields["name"].default for model in union_members(Task) if model is not OwnTask}
-    elsewhere = {*adapters.FAMILIES, "sql_questions", "with_tools"}  # tested in test_adapters and test_tools
+    elsewhere = {*PACKAGED, "sql_questions", "with_tools"}  # tested in test_adapters and test_tools
     assert named | {"with_tools"} == set(families_with(Generator)) == {*TASKS, *elsewhere}
     assert set(families_with(Game)) == {"tic_tac_toe", "kuhn"} < set(families_with(Environment))
 
@@ -90,7 +91,7 @@ def test_a_question_in_another_form_names_its_open_question_and_others_are_their
 
 def test_a_family_is_imported_when_it_is_looked_up_and_not_before() -> None:
     code = (
-        "import sys, json; from interplay.tasks.family import judge_family\n"
+        "import sys, json; from interplay.tasks.families import judge_family\n"
         "before = set(sys.modules); judge_family('taxonomy')\n"
         "print(json.dumps([sorted(before), sorted(sys.modules)]))"
     )

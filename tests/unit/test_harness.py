@@ -14,7 +14,7 @@ from interplay.core import artifact
 from interplay.core.digest import canonical
 from interplay.core.execution import Run
 from interplay.core.model import UserError
-from interplay.data import harness, problems, sets
+from interplay.data import foreign, harness, sets
 from interplay.data.spec import LM_EVAL_VERSION, DatasetSpec
 from interplay.evaluate import sampling
 from interplay.evaluate.spec import EvaluateSpec
@@ -82,7 +82,7 @@ def read_task(project: Path, task: str, **keys: Any) -> Path:
     spec = DatasetSpec(format="lm_eval", sha256=harness.task_checksum(f"tasks/{task}.yaml"), **keys)
     out.mkdir(parents=True)
     artifact.write_json(out / "stage.json", {"digest": "d" * 12})
-    problems.read_dataset(spec, {}, out, Run(path=f"tasks/{task}.yaml"))
+    foreign.read_dataset(spec, {}, out, Run(path=f"tasks/{task}.yaml"))
     return out
 
 

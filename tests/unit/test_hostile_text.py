@@ -10,12 +10,12 @@ from conftest import ROOT, examples
 from hypothesis import given, strategies as st
 from test_families import TASKS
 
-from interplay.data.formats import FORMATS
-from interplay.data.problems import read_items
+from interplay.data.foreign import FORMATS, read_items
 from interplay.data.spec import Defects
 from interplay.tasks import multihop, qa
-from interplay.tasks.adapters import spec as adapters
-from interplay.tasks.family import Environment, Generator, families_with, judge_family, language_of, task_family
+from interplay.tasks.environments.spec import PACKAGED
+from interplay.tasks.families import families_with, judge_family, language_of, task_family
+from interplay.tasks.family import Environment, Generator
 from interplay.tasks.spec import Verify
 from interplay.tasks.transcripts import MARK, policy_turns
 
@@ -91,7 +91,7 @@ def judged(family: str, text: str) -> None:
 
 
 def test_every_family_is_tried() -> None:
-    elsewhere = {*adapters.FAMILIES, "sql_questions", "with_tools"}  # tested in test_adapters and test_tools
+    elsewhere = {*PACKAGED, "sql_questions", "with_tools"}  # tested in test_adapters and test_tools
     assert {*TASKS, *elsewhere} == set(families_with(Generator))
 
 

@@ -13,7 +13,7 @@ from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 from interplay.core.model import PermanentError
 from interplay.data import corpus
 from interplay.data.curate import StepInputs
-from interplay.data.steps import spec as steps, turns
+from interplay.data.steps import turns, turns_spec as steps
 from interplay.tasks.transcripts import MARK
 from interplay.tasks.verdict import Row
 

@@ -14,7 +14,7 @@ from interplay.core.execution import Run
 from interplay.core.extension import Extension
 from interplay.core.model import KeyPlace, UserError, parse_model
 from interplay.data import sets
-from interplay.data.problems import read_dataset
+from interplay.data.foreign import read_dataset
 from interplay.data.spec import DatasetSpec
 from interplay.kinds.extensions import check_extensions
 from interplay.rl.custom import own_reward

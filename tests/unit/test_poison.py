@@ -16,7 +16,7 @@ from interplay.data import curate, sets
 from interplay.data.steps import conflict
 from interplay.data.steps.spec import CurateSpec
 from interplay.tasks import qa
-from interplay.tasks.family import judge_family
+from interplay.tasks.families import judge_family
 from interplay.tasks.op_dag.terse_prompts import OP_DAG
 from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import Row, extract_answer

@@ -15,8 +15,9 @@ from interplay.rl.rewards import score_completions
 from interplay.study.expand import plan_study
 from interplay.tasks import programs
 from interplay.tasks.environments import sandbox
-from interplay.tasks.family import judge_family
-from interplay.tasks.spec import PythonTool, Verify
+from interplay.tasks.environments.spec import PythonTool
+from interplay.tasks.families import judge_family
+from interplay.tasks.spec import Verify
 
 ADD = programs.Problem("Add.", tuple(map(programs.read_test, ("assert add(1, 2) == 3", "assert add('a', 'b') == 'ab'"))), "")
 RIGHT = "def add(a, b):\n    return a + b"

@@ -8,7 +8,7 @@ from conftest import examples
 from hypothesis import given, strategies as st
 
 from interplay.tasks import qa
-from interplay.tasks.family import judge_family
+from interplay.tasks.families import judge_family
 from interplay.tasks.qa import equal, last_number, number_values, tame
 from interplay.tasks.spec import Verify
 

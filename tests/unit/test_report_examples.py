@@ -11,7 +11,7 @@ import test_families as families
 from interplay.report.stats import frame
 from interplay.report.write import answers, examples, headline
 from interplay.report.write.examples import Piece
-from interplay.tasks.family import judge_family, task_family
+from interplay.tasks.families import judge_family, task_family
 from interplay.tasks.op_dag import terse_prompts
 from interplay.tasks.op_dag.spec import OpDag
 from interplay.tasks.spec import Verify

@@ -5,7 +5,8 @@ import pytest
 from interplay.rl.reward_spec import OutcomeReward, TextReward
 from interplay.rl.rewards import score_completions
 from interplay.tasks import multihop, qa
-from interplay.tasks.family import Item, Paragraph, judge_family, multihop_item
+from interplay.tasks.families import judge_family, multihop_item
+from interplay.tasks.family import Item, Paragraph
 from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import Row
 

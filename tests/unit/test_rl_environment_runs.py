@@ -26,7 +26,7 @@ from interplay.rl.advantage_spec import Advantage, GainAdvantage, GroupAdvantage
 from interplay.rl.reward_spec import OutcomeReward
 from interplay.rl.spec import Method, RLSpec
 from interplay.rollout.spec import EnvironmentEpisode
-from interplay.tasks.spec import Calculator
+from interplay.tasks.environments.spec import Calculator
 from interplay.tasks.transcripts import policy_turns
 from interplay.train import lm
 

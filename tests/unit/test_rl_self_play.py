@@ -29,7 +29,7 @@ from interplay.rl.spec import Method, RLSpec
 from interplay.rollout.episodes import play_episodes
 from interplay.rollout.spec import SelfPlayEpisode
 from interplay.tasks.environments.games import TIC_TAC_TOE, Board
-from interplay.tasks.spec import TicTacToe
+from interplay.tasks.environments.spec import TicTacToe
 
 BOARD = Board("perfect", "XX.OO....", 0)
 """X is to move and wins with 3; O would with 6."""

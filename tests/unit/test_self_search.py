@@ -15,12 +15,13 @@ from interplay.rl.rewards import score_completions
 from interplay.rl.spec import RLSpec
 from interplay.rollout.episodes import play_episodes
 from interplay.rollout.spec import EnvironmentEpisode
+from interplay.tasks.environments.spec import SelfSearch
 from interplay.tasks.environments.tools import SELF_SEARCH
 from interplay.tasks.facts.chains import Fact
 from interplay.tasks.facts.people import Problem, world
 from interplay.tasks.facts.questions import BIOS
 from interplay.tasks.facts.spec import Bios
-from interplay.tasks.spec import SelfSearch, Verify
+from interplay.tasks.spec import Verify
 from interplay.tasks.transcripts import MARK
 from interplay.tasks.verdict import Verdict
 

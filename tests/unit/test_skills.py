@@ -8,21 +8,24 @@ import pytest
 from pydantic import ValidationError
 
 from interplay.core.random import stream
-from interplay.tasks.grammars import LANO, Sentence, derives, drawn_sentence, grammar_of
+from interplay.tasks.facts.questions import CAPO
+from interplay.tasks.facts.spec import Capo
+from interplay.tasks.qa import LISTED, NOISE, WORD_COUNTS
 from interplay.tasks.skills import (
     BREVO,
-    CAPO,
     DEPO,
-    LISTED,
+    LANO,
     MANO,
-    NOISE,
-    WORD_COUNTS,
     Asked,
+    Sentence,
+    derives,
     drawn_graph,
+    drawn_sentence,
     drawn_size,
+    grammar_of,
     value_of,
 )
-from interplay.tasks.spec import Brevo, Capo, Depo, Lano, Mano, Verify, WordCounts
+from interplay.tasks.spec import Brevo, Depo, Lano, Mano, Verify, WordCounts
 
 
 @pytest.mark.parametrize(

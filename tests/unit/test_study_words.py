@@ -10,7 +10,7 @@ from interplay.core.model import UserError
 from interplay.data.spec import ProblemsSpec, TokenizerSpec
 from interplay.study.expand import plan_study
 from interplay.study.plan import Plan, Stage
-from interplay.tasks.family import task_family
+from interplay.tasks.families import task_family
 
 CONFIGS = ROOT / "configs"
 STUDIES = ["atomic/composite", "taxonomy/recall"]

@@ -127,7 +127,7 @@ def test_the_runner_tells_an_error_in_others_words_without_obeying_them(
     def broken(*_: object) -> None:
         raise fault
 
-    monkeypatch.setattr("interplay.data.problems.read_items", broken)
+    monkeypatch.setattr("interplay.data.foreign.read_items", broken)
     assert stage_main(["run", stage.digest]) == 1
     said = capsys.readouterr().err
     assert "\\x1b]0;pwned\\x07" in said

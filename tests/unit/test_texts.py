@@ -15,7 +15,7 @@ from lab import Lab, of_kind
 from interplay.core.artifact import checksum, write_json
 from interplay.core.execution import Run
 from interplay.core.model import UserError
-from interplay.data import corpus, problems, sets, tokenizer
+from interplay.data import corpus, foreign, sets, tokenizer
 from interplay.data.spec import CorpusSpec, DatasetSpec, TokenizerSpec
 from interplay.tasks import transcripts
 from interplay.tasks.op_dag.spec import OpDag
@@ -44,7 +44,7 @@ def write(path: Path, rows: list[Any]) -> Path:
 
 
 def read(path: Path, out: Path, **spec: Any) -> tuple[dict[str, Any], list[Row]]:
-    metrics = problems.read_dataset(DatasetSpec(sha256=checksum(path), **{**SAID, **spec}), {}, out, Run(path=str(path)))
+    metrics = foreign.read_dataset(DatasetSpec(sha256=checksum(path), **{**SAID, **spec}), {}, out, Run(path=str(path)))
     write_json(out / "stage.json", {"digest": "d" * 12})
     return metrics, sets.read_rows(out, 0)
 

@@ -29,15 +29,18 @@ from interplay.data import tokenizer
 from interplay.data.curate import StepInputs, curate_problems
 from interplay.data.formats import parse_gsm8k, parse_hotpotqa
 from interplay.data.spec import TokenizerSpec
-from interplay.data.steps.spec import CurateSpec, WithTools
+from interplay.data.steps.spec import CurateSpec
 from interplay.data.steps.turns import give_tools
+from interplay.data.steps.turns_spec import WithTools
 from interplay.rollout.episodes import play_episodes
 from interplay.rollout.spec import Action, EnvironmentEpisode
 from interplay.tasks import multihop, qa
 from interplay.tasks.environments import given_tools, sandbox
-from interplay.tasks.environments.sql_questions import SQL_QUESTIONS, gold_query, shifted
-from interplay.tasks.family import Step, Table, judge_family, task_family
-from interplay.tasks.spec import PythonTool, SearchTool, SqlQuestions, SqlTool, TaskKey, Verify
+from interplay.tasks.environments.spec import PythonTool, SearchTool, SqlQuestions, SqlTool
+from interplay.tasks.families import judge_family, task_family
+from interplay.tasks.family import Step, Table
+from interplay.tasks.programs import SQL_QUESTIONS, gold_query, shifted
+from interplay.tasks.spec import TaskKey, Verify
 from interplay.tasks.transcripts import MARK, policy_turns
 from interplay.tasks.verdict import Row
 

@@ -11,7 +11,8 @@ from hypothesis import given, strategies as st
 
 from interplay.core.model import UserError
 from interplay.data import trajectory
-from interplay.data.trajectory import Segment, Trajectory, read_foreign, read_trajectories, write_trajectories
+from interplay.data.foreign import read_foreign
+from interplay.data.trajectory import Segment, Trajectory, read_trajectories, write_trajectories
 from interplay.tasks.transcripts import MARK, observations, policy_turns
 
 small = st.integers(-(2**31), 2**31 - 1)

@@ -17,11 +17,12 @@ from interplay.data import audit, problems
 from interplay.data.curate import StepInputs
 from interplay.data.sets import judge_completion
 from interplay.data.spec import ProblemsSpec
-from interplay.data.steps.spec import WithTools
 from interplay.data.steps.turns import give_tools
+from interplay.data.steps.turns_spec import WithTools
 from interplay.study.context import parse_task
 from interplay.tasks import turn_audit
-from interplay.tasks.family import Environment, judge_family
+from interplay.tasks.families import judge_family
+from interplay.tasks.family import Environment
 from interplay.tasks.spec import OwnTask, TaskKey, Verify
 from interplay.tasks.verdict import Row
 

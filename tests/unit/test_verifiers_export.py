@@ -8,7 +8,8 @@ import pytest
 vf = pytest.importorskip("verifiers.v1", reason="in an environment of its own")
 
 from interplay.data import sets  # noqa: E402
-from interplay.tasks.family import Environment, judge_family  # noqa: E402
+from interplay.tasks.families import judge_family  # noqa: E402
+from interplay.tasks.family import Environment  # noqa: E402
 from interplay.tasks.spec import Verify  # noqa: E402
 from interplay.tasks.transcripts import policy_turns  # noqa: E402
 from interplay.tasks.verdict import Row  # noqa: E402

@@ -23,11 +23,12 @@ from interplay.data import corpus, curate, problems, tokenizer
 from interplay.data.spec import CorpusSpec, ProblemsSpec, TokenizerSpec
 from interplay.data.steps.spec import CurateSpec
 from interplay.model import folder
-from interplay.model.spec import Optimizer, Schedule, TuneOptimizer
+from interplay.model.trainer_spec import Optimizer, Schedule, TuneOptimizer
 from interplay.rl import loop
 from interplay.rl.spec import Method, RLSpec
+from interplay.tasks.environments.spec import Calculator, SelfSearch, TicTacToe
 from interplay.tasks.facts.spec import Bios
-from interplay.tasks.spec import Calculator, OwnTask, SelfSearch, TicTacToe
+from interplay.tasks.spec import OwnTask
 from interplay.train import lm
 from interplay.train.spec import PretrainSpec
 from tools.reference import lists

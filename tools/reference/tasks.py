@@ -10,10 +10,10 @@ from interplay.data.curate import StepInputs
 from interplay.data.steps.chain import make_contexts
 from interplay.data.steps.context_spec import Keychain
 from interplay.tasks import multihop
-from interplay.tasks.facts.spec import Bios, Taxonomy
-from interplay.tasks.family import task_family
+from interplay.tasks.facts.spec import Bios, Capo, Taxonomy
+from interplay.tasks.families import task_family
 from interplay.tasks.op_dag import dag, spec
-from interplay.tasks.spec import Brevo, Capo, Lano, Task, Verify
+from interplay.tasks.spec import Brevo, Lano, Task, Verify
 from interplay.tasks.verdict import Row
 from tools.reference import lists
 

@@ -17,7 +17,8 @@ from interplay.core import artifact, execution, model
 from interplay.data import problems, sets
 from interplay.data.spec import AuditSpec, ProblemsSpec
 from interplay.tasks.audit import BOUND, WAITED, Finding, OutOfTime, TimeLimit, audit_verifier
-from interplay.tasks.family import Environment, Game, Generator, judge_family
+from interplay.tasks.families import judge_family
+from interplay.tasks.family import Environment, Game, Generator
 from interplay.tasks.spec import Verify
 from interplay.tasks.turn_audit import SECONDS, Shown, audit_turns, steps_again
 from interplay.tasks.verdict import Row

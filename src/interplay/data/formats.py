@@ -1,14 +1,10 @@
-"""Question-answering files in published formats: JSON objects read one by one, `parse_<format>(raw, where) -> Entry`, and the
-table of formats. A defective object is reported and the others are read."""
+"""Question-answering files in published formats: JSON objects read one by one, `parse_<format>(raw, where) -> Entry`
+(data.foreign has the table of formats). A defective object is reported and the others are read."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
-from interplay.core.model import nearest_name
-from interplay.data.sets import ItemError, JsonItem, json_kind, read_any, read_csv, read_lines, read_members, read_parquet
-from interplay.data.spec import FieldName
+from interplay.data.sets import ItemError, json_kind
 from interplay.tasks import multihop, programs, qa, transcripts, verdict
 from interplay.tasks.environments import sandbox
 from interplay.tasks.family import Item, Paragraph
@@ -366,57 +362,3 @@ def _step(evidence: Any) -> str:
         case [str() as subject, str() as relation, str() as thing]:
             return f"{subject}, {relation}: {thing}."
     raise ItemError("broken", "evidences should hold [subject, relation, object] triples")
-
-
-# The table of formats: how a file is split into objects, and how an object becomes a problem.
-
-
-class Reader(NamedTuple):
-    """One format."""
-
-    split: Callable[[Path], Iterator[JsonItem]]
-    parse: Callable[[dict[str, Any], str], Entry]
-    """Object and place -> problem; raises ItemError."""
-    family: str
-    """The family that judges its rows."""
-    renamed: bool = False
-    """Whether a study may say what the file calls its fields."""
-
-
-FORMATS: dict[str, Reader] = {
-    "hotpotqa": Reader(read_members, parse_hotpotqa, "multihop"),
-    "2wikimultihopqa": Reader(read_members, parse_twowiki, "multihop"),
-    "musique": Reader(read_lines, parse_musique, "multihop"),
-    "gsm8k": Reader(read_lines, parse_gsm8k, "qa"),
-    "math": Reader(read_any, parse_math, "qa"),
-    "longbench": Reader(read_lines, parse_longbench, "multihop"),
-    "jsonl": Reader(read_lines, parse_jsonl, "qa", renamed=True),
-    "parquet": Reader(read_parquet, parse_jsonl, "qa", renamed=True),
-    "csv": Reader(read_csv, parse_jsonl, "qa", renamed=True),
-    "programs": Reader(read_any, parse_program, "programs", renamed=True),
-    "messages": Reader(read_lines, parse_messages, "qa", renamed=True),
-    "text": Reader(read_any, parse_text, "text", renamed=True),
-    "chats": Reader(read_any, parse_chat, "text", renamed=True),
-}
-
-
-def _field(raw: Mapping[str, Any], name: str) -> Any:
-    """A field of an object, or of an object in it, as `reward_model.ground_truth` of verl's files; None where there is none."""
-    outer, _, inner = name.partition(".")
-    if name in raw or not isinstance(raw.get(outer), dict):
-        return raw.get(name)
-    return _field(raw[outer], inner)
-
-
-def reader_of(name: str, fields: Mapping[FieldName, str]) -> Reader:
-    """The reader of a format, for a file that calls its fields otherwise."""
-    reader = FORMATS[name]
-
-    def parse(raw: dict[str, Any], where: str) -> Entry:
-        for own, other in fields.items():
-            if own in ("question", "answer", "messages", "text", "licence") and other not in raw and _field(raw, other) is None:
-                raise ItemError("missing_field", f"{own} should be in '{other}', which is missing{nearest_name(other, raw)}")
-        taken = {own: _field(raw, other) for own, other in fields.items()}
-        return reader.parse({**raw, **{own: item for own, item in taken.items() if item is not None}}, where)
-
-    return reader._replace(parse=parse) if fields else reader

@@ -7,11 +7,7 @@ on how many processes did the work. A repeat (equal up to renaming and reorderin
 an op with too few distinct problems may repeat after PATIENCE failed replacements. Every gold answer is checked by a solver that
 reads only the prompt."""
 
-import hashlib
-import itertools
-import json
 import os
-import re
 import signal
 import threading
 from collections import Counter
@@ -26,10 +22,10 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from interplay.core import artifact, execution, extension, metrics, model, random, references
-from interplay.data import formats, harness, sets
-from interplay.data.spec import BY_ROW, SPLITS, TEXTS, DatasetSpec, Defects, FieldName, ProblemsSpec, split_of
-from interplay.tasks import multihop, programs, qa, transcripts, verdict
-from interplay.tasks.family import add_own_family, task_family
+from interplay.data import foreign, sets
+from interplay.data.spec import SPLITS, DatasetSpec, ProblemsSpec
+from interplay.tasks import verdict
+from interplay.tasks.families import add_own_family, task_family
 from interplay.tasks.spec import OwnTask
 
 PATIENCE = 20
@@ -152,9 +148,9 @@ def choose_problems(
 def first_rows(spec: ProblemsSpec | DatasetSpec, how: execution.Run, most: int) -> list[verdict.Row]:
     """A few rows as the stage makes them, at most `most`: of a file its first, else problems of the first ops."""
     if isinstance(spec, DatasetSpec):
-        path, reader = find_file(spec, how), formats.reader_of(spec.format, fields_of(spec))
-        entries, _ = read_items(path, reader, spec.defects, FIRST)
-        return [row_of_entry(spec, entry, reader) for entry in entries[:most]]
+        path, reader = foreign.find_file(spec, how), foreign.reader_of(spec.format, foreign.fields_of(spec))
+        entries, _ = foreign.read_items(path, reader, spec.defects, foreign.FIRST)
+        return [foreign.row_of_entry(spec, entry, reader) for entry in entries[:most]]
     family = add_own_family(spec.task) if isinstance(spec.task, OwnTask) else spec.task.name
     ops = [Place(band, op) for band, shares in spec.bands.items() for op, share in shares.items() if share and spec.shares[band]]
     places = [ops[number % len(ops)] for number in range(min(most, spec.size))]
@@ -217,175 +213,3 @@ def _apply_transform(rows: pa.Table, transform: extension.Extension) -> pa.Table
             f"{transform.function}: must return at least one row, each with the columns {', '.join(sets.COLUMNS.names)}"
         )
     return table
-
-
-# The `dataset` stage: the items of a file in a published format, as problems.
-
-
-PUNCTUATION = re.compile(r"""[?"']|(?<!\d)!|(?<!\d),|,(?!\d{1,2}\b)""")
-"""Punctuation that does not change a question: not the comma of `(1,2)`, the mark of `5!` or other signs of arithmetic."""
-REMEDY = "correct the file, or declare defects: {{{reason}: skip}}"
-
-
-def read_dataset(spec: DatasetSpec, inputs: dict[str, Path], out: Path, how: execution.Run) -> dict[str, Any]:
-    """Write `problems.parquet` and `keys.parquet`. Metrics: items `read`, `kept` and `skipped` by reason, rows (`size`), rows by
-    op; of text also rows and characters by licence. Raises UserError when the file is absent or has changed since the plan, at a
-    defect that the spec refuses, and where no item or fewer than `size` remain."""
-    if spec.format == "lm_eval":
-        given = harness.read_task(spec, str(how.path), out)
-        entries, skipped, path = len(given), Counter[str](), Path(str(how.path))
-    else:
-        path = find_file(spec, how)
-        reader = formats.reader_of(spec.format, fields_of(spec))
-        found, skipped = read_items(path, reader, spec.defects)
-        entries, given = len(found), [row_of_entry(spec, entry, reader) for entry in found]
-    rows = choose_rows(spec, given, path)
-    sets.write_table(sets.table_of_rows(rows), out)
-    ops = Counter(row.op for row in rows)
-    return {
-        "read": entries + skipped.total(),
-        "kept": entries,
-        "skipped": dict(sorted(skipped.items())),
-        "size": len(rows),
-        "ops": {str(op): ops[op] for op in sorted(ops)},
-        **({"licences": count_licences(spec, rows)} if spec.format in TEXTS else {}),
-    }
-
-
-def count_licences(spec: DatasetSpec, rows: list[verdict.Row]) -> dict[str, dict[str, int]]:
-    """Licence -> its rows and their characters."""
-    found: dict[str, Counter[str]] = {}
-    for row in rows:
-        licence = sets.problem_of(row).licence if spec.licence == BY_ROW else spec.licence
-        found.setdefault(licence, Counter()).update(rows=1, characters=len(row.prompt) + len(row.solution))
-    return {licence: dict(found[licence]) for licence in sorted(found)}
-
-
-def fields_of(spec: DatasetSpec) -> dict[FieldName, str]:
-    """What the file calls its fields. With licences by row `licence` is among them, so that a row without one is a defect."""
-    return {"licence": "licence", **spec.fields} if spec.licence == BY_ROW else spec.fields
-
-
-def find_file(spec: DatasetSpec, how: execution.Run) -> Path:
-    """The path of the file. Raises UserError where it does not exist or its checksum is not that of the plan."""
-    if how.path is None:
-        raise model.UserError(
-            f"dataset: the {spec.format} file with sha256 {spec.sha256} has no path; name its `file` in the study"
-        )
-    path = artifact.local_file(how.path)
-    if not path.is_file():
-        raise model.UserError(f"{path}: no such file; put the {spec.format} file with sha256 {spec.sha256} there")
-    found = artifact.checksum(path)
-    if found != spec.sha256:
-        raise model.UserError(
-            f"{path}: has sha256 {found}; put the {spec.format} file with sha256 {spec.sha256} there, or plan again"
-        )
-    return path
-
-
-FIRST = 20
-"""Items of a file that are read when a study is planned."""
-
-
-def check_first_items(path: Path, spec: DatasetSpec) -> None:
-    """Raises UserError where one of the first items of a file is a defect that the study refuses, or where there is none."""
-    kept, skipped = read_items(path, formats.reader_of(spec.format, fields_of(spec)), spec.defects, FIRST)
-    if not kept and not skipped:
-        raise model.UserError(f"{path}: no items; a {spec.format} file holds one object at least")
-
-
-def read_items(
-    path: Path, reader: formats.Reader, defects: Defects, most: int | None = None
-) -> tuple[list[formats.Entry], Counter[str]]:
-    """All items of a file in order, or the first, without skipped ones; and those by reason. Raises UserError at a defect that
-    `defects` refuses."""
-    entries: list[formats.Entry] = []
-    skipped: Counter[str] = Counter()
-    seen: dict[str, str] = {}
-    for where, raw in itertools.islice(reader.split(path), most):
-        try:
-            entries.append(_new_entry(reader, raw, where, seen))
-        except sets.ItemError as defect:
-            if getattr(defects, defect.reason) == "refuse":
-                name = defect.id or (formats.item_name(raw) if isinstance(raw, dict) else "")
-                ident = f" (id {name[:80]!r})" if name else ""
-                remedy = REMEDY.format(reason=defect.reason)
-                if reader.renamed and defect.reason == "missing_field":
-                    remedy = f"name the file's own in fields, such as {{answer: target}}, {remedy}"
-                raise model.UserError(f"{path}: {where}{ident}: {defect.message}; {remedy}") from None
-            skipped[defect.reason] += 1
-    return entries, skipped
-
-
-def _new_entry(reader: formats.Reader, raw: dict[str, Any] | sets.ItemError, where: str, seen: dict[str, str]) -> formats.Entry:
-    """The entry of an object. Raises ItemError where it is a defect, or an earlier entry has its id (its question, where it has
-    no id)."""
-    if isinstance(raw, sets.ItemError):
-        raise raw
-    found = reader.parse(raw, where)
-    _check_encodable(found.problem)
-    ident = found.id or question_of(found)
-    if ident in seen:
-        same = "text" if isinstance(found.problem, transcripts.Passage) else "id"
-        raise sets.ItemError("duplicate_id", f"{seen[ident]} has the same {same}", ident)
-    seen[ident] = where
-    return found
-
-
-def _check_encodable(problem: tuple[Any, ...]) -> None:
-    """Raises ItemError where a text has a lone surrogate, which cannot be encoded in UTF-8."""
-    try:
-        json.dumps(problem, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        raise sets.ItemError("broken", "a text has a lone surrogate (half of a character)") from None
-
-
-def question_of(entry: formats.Entry) -> str:
-    """The question of an entry; of text, all of it."""
-    match entry.problem:
-        case qa.Problem() | programs.Problem() as problem:
-            return problem.question
-        case multihop.Problem() as problem:
-            return problem.item.question
-    return entry.id
-
-
-def question_key(text: str) -> str:
-    """16 hex digits of a question in normal form, so that spelling variants are in the same split: lower case, single blanks,
-    without punctuation that cannot change it. Signs are kept: 12 + 3 and 12 - 3 are two questions."""
-    return _hex_digits(" ".join(PUNCTUATION.sub("", text.lower()).split()).rstrip(". "))
-
-
-def _hex_digits(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def row_of_entry(spec: DatasetSpec, entry: formats.Entry, reader: formats.Reader) -> verdict.Row:
-    """The entry as a row. Its key is that of the question, or of the words of a text."""
-    key = question_key(question_of(entry))
-    match entry.problem:
-        case qa.Problem() as problem:
-            mode, graph = "open", qa.dumps(problem)
-            prompt, solution, answer = qa.render(problem)
-        case programs.Problem() as problem:
-            mode, graph = "open", programs.dumps(problem)
-            prompt, solution, answer = programs.render(problem)
-        case multihop.Problem() as problem:
-            mode, graph = "plain", multihop.dumps(problem)
-            prompt, solution, answer = multihop.render(problem, "published")
-        case transcripts.Passage() as passage:
-            mode, (prompt, solution, answer) = transcripts.passage_row(passage)
-            graph, key = transcripts.dumps(passage), _hex_digits(entry.id)
-    return verdict.Row(0, 0, spec.band, entry.op, mode, prompt, solution, answer, graph, key, reader.family, "")
-
-
-def choose_rows(spec: DatasetSpec, rows: list[verdict.Row], path: Path) -> list[verdict.Row]:
-    """`size` rows of the split, in an order drawn from the seed. Raises UserError where there are fewer, or none."""
-    mine = [row for row in rows if spec.split is None or split_of(row.key) == spec.split]
-    part = f"of split '{spec.split}'" if spec.split else "in all"
-    if not mine or (spec.size and spec.size > len(mine)):
-        raise model.UserError(
-            f"{path}: size = {spec.size}: the file has {model.plural(len(mine), 'item')} {part}; ask for no more than it has"
-        )
-    ordered = sorted(mine, key=lambda row: (random.stream_key("dataset", spec.seed, row.key), row.graph))
-    return ordered[: spec.size]

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from interplay.core import artifact, extension, model, random, references
 from interplay.core.digest import canonical_json
-from interplay.tasks.family import add_own_family, judge_family, multihop_item, own_tasks
+from interplay.tasks.families import add_own_family, judge_family, multihop_item, own_tasks
 from interplay.tasks.spec import OwnTask, Verify
 from interplay.tasks.verdict import Row, Statement, Verdict, fact_statements, last_unit
 
@@ -166,7 +166,7 @@ def statements_of(row: Row, completion: str) -> list[Statement]:
     return fact_statements(item.steps, item.question, completion)
 
 
-# Rows of other people's files (data/formats.py makes problems of them), each with its place in the file.
+# Rows of other people's files (data/formats.py and data/foreign.py make problems of them), each with its place in the file.
 
 
 Reason = Literal["broken", "missing_field", "unanswerable", "duplicate_id", "near_empty"]

@@ -15,7 +15,8 @@ import pyarrow.parquet as pq
 from interplay.core import model, random
 from interplay.data import sets
 from interplay.data.steps.spec import Criterion
-from interplay.tasks import family, qa, verdict
+from interplay.tasks import qa, verdict
+from interplay.tasks.families import judge_family, multihop_item, open_question
 from interplay.tasks.op_dag import prose_parser, terse
 
 # Exact join of n-gram sets (shingles) by Jaccard similarity, with prefix filtering (Bayardo, Ma and Srikant, WWW 2007) in the
@@ -158,7 +159,7 @@ class KeyIndex:
 def duplicate_indexes(how: Criterion, rows: Sequence[verdict.Row], n: int, threshold: float) -> Sequence[KeyIndex | JaccardIndex]:
     """Indexes over all of `rows` that find duplicates by this criterion; a row is a duplicate when any of them finds one. A
     reformulated question is compared as the open question, since its options are random."""
-    rows = [family.open_question(row) for row in rows]
+    rows = [open_question(row) for row in rows]
     if how == "ngram":
         return [JaccardIndex(shingle_texts(_numbered(rows, plain_tokens), n), threshold)]
     if how == "renamed":
@@ -181,7 +182,7 @@ def question_text(row: verdict.Row) -> str:
         return qa.loads(row.graph).question
     if row.family == "text":
         return row.prompt + row.solution
-    found = family.multihop_item(row)
+    found = multihop_item(row)
     if found is None:
         return row.prompt
     facts = (found.paragraphs[paragraph].sentences[sentence] for paragraph, sentence in found.supporting)
@@ -374,7 +375,7 @@ def _problems(folder: Path) -> dict[int, tuple[Surface, Any]]:
     """Problems of these families by index, each with its surface."""
     table = sets.read_table(folder, ["index", "family", "graph"])
     rows = zip(*(table[name].to_pylist() for name in ("index", "family", "graph")), strict=True)
-    found = {i: (SURFACES[name], family.judge_family(name).loads(graph)) for i, name, graph in rows if name in SURFACES}
+    found = {i: (SURFACES[name], judge_family(name).loads(graph)) for i, name, graph in rows if name in SURFACES}
     if not found:
         families = " or ".join(SURFACES)
         raise model.UserError(f"novelty: {folder.name} has no problems of {families}; name a set whose solutions state graphs")

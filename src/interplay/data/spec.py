@@ -9,9 +9,9 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from interplay.core.extension import FILLED, Extension, written_as
-from interplay.core.model import Count, Keys, Model, Natural, Since, Written, partial_model, union_of
+from interplay.core.model import Count, Model, Natural, Since, Written, partial_model
 from interplay.core.references import SHARES, ByName, Mix, RestOf, fill_rest
-from interplay.data.steps.spec import STEPS, CustomStep, StepModel
+from interplay.data.steps.spec import StepKeys
 from interplay.tasks.spec import Task, TaskKeys
 
 Split = Literal["train", "rl", "validation", "test"]
@@ -260,29 +260,6 @@ FORMS = {
 """Keys that only one form of problem set takes; `split` goes with the first two, `size` with all."""
 
 
-class SampleKeys(Keys):
-    """Keys of a step that reads samples of its rows."""
-
-    arm: str = ""
-    """The arm whose final model samples the rows; `before`: the model that the stage which reads the set starts from."""
-    evaluate: str = ""
-    """The evaluate stage that configures the sampling."""
-
-
-class CompareKeys(Keys):
-    """Keys of a step that compares its rows with other sets."""
-
-    against: list[str] = []
-    """Problem sets to compare with."""
-
-
-def _step(model: type[StepModel]) -> type[Model]:
-    """The model of a step in a study's YAML."""
-    reads = ((model.READS_SAMPLES, SampleKeys), (model.COMPARES, CompareKeys))
-    return partial_model(model, f"{model.__name__}Keys", bases=tuple(keys for read, keys in reads if read))
-
-
-StepKeys = Annotated[dict[str, Any], Written(cache(lambda: union_of(map(_step, STEPS.values()), "name", written_as(CustomStep))))]
 TransformKeys = Annotated[dict[str, Any], Written(cache(lambda: partial_model(Extension, "TransformKeys", FILLED)))]
 
 

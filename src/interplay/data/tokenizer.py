@@ -16,7 +16,7 @@ from interplay.core import artifact, execution
 from interplay.core.model import PermanentError, UserError
 from interplay.data import sets
 from interplay.data.spec import TokenizerSpec
-from interplay.tasks.family import task_family
+from interplay.tasks.families import task_family
 from interplay.tasks.transcripts import MARK
 
 PAD, EOS = "<pad>", "<eos>"

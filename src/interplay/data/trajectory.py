@@ -2,11 +2,9 @@
 which rl stages write as `rollouts.parquet`, evaluate and generate stages as `samples.parquet`; read and written in parts."""
 
 import itertools
-import json
 import math
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -16,7 +14,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from interplay.core import metrics
-from interplay.core.model import UserError
 from interplay.data import sets
 from interplay.tasks.transcripts import join_turns, observations, policy_turns
 
@@ -269,83 +266,6 @@ def read_trajectories(path: Path, columns: Sequence[str] | None = None) -> Itera
     with file:
         for part in file.iter_batches(ROWS_OF_SEGMENTS, columns=columns and [*columns]):
             yield from map(trajectory_of, part.to_pylist())
-
-
-def read_foreign(path: Path) -> Iterator[Trajectory]:
-    """Rollouts of other trainers, of a file or of all below a folder: TRL's `completions_*.parquet` (`log_completions`), verl's
-    `<step>.jsonl` (`trainer.rollout_data_dir`) and `results.jsonl` of verifiers. What they have beyond the schema is `info/...`.
-    Raises UserError in one line."""
-    endings = (".parquet", ".jsonl")
-    files = [path] if path.is_file() else [file for file in path.rglob("*") if file.suffix in endings]
-    prompts, drawn = dict[str, int](), Counter[tuple[int | None, int]]()
-    for file in sorted(files, key=lambda file: (len(file.name), file)):
-        for place, row in sets.read_any(file):
-            if isinstance(row, sets.ItemError):
-                raise UserError(f"{file}: {place}: {row.message}")
-            verl = {"input", "output", "score"} <= row.keys()
-            if not verl and not ({"prompt", "completion"} <= row.keys() and row.keys() & {"advantage", "reward"}):
-                raise UserError(f"{file}: {place}: no rollout of TRL (prompt, completion, advantage), verl or verifiers")
-            try:
-                one = _of_verl(row) if verl else _of_messages(row)
-            except (TypeError, ValueError, KeyError, AttributeError) as error:
-                raise UserError(f"{file}: {place}: {' '.join(str(error).split())}") from None
-            index = prompts.setdefault(one.prompt or "", len(prompts))
-            yield replace(one, index=index, sample=drawn[one.step, index])
-            drawn[one.step, index] += 1
-    if not files:
-        raise UserError(f"{path}: no {' and no '.join(endings)} in it")
-
-
-def _of_verl(row: Mapping[str, Any]) -> Trajectory:
-    score, more = float(row["score"]), _info(row, ("input", "output", "score", "step"))
-    return Trajectory((Segment("action", row["output"], reward=score),), row["input"], row.get("step"), reward=score, more=more)
-
-
-def _of_messages(row: Mapping[str, Any]) -> Trajectory:
-    """Of TRL, or of verifiers. TRL writes no total: the columns of its reward functions, all floats, follow `completion`, then
-    what these log with `log_extra`. The reward is their sum, which is right for TRL's default weights of 1."""
-    asked, more = _said(row["prompt"], "context"), _info(row, ("prompt", "completion", "step", "reward", "advantage"))
-    segments, reward = _said(row["completion"], "action"), row.get("reward")
-    if "advantage" in row:
-        behind = [*row][[*row].index("completion") + 1 :]
-        paid = itertools.takewhile(lambda name: name != "advantage" and isinstance(row[name], float | None), behind)
-        parts = {name: row[name] for name in paid if row[name] is not None}
-        more = {f"reward/{name}" if (name := key.removeprefix("info/")) in parts else key: more[key] for key in more}
-        reward = float(np.nansum(list(parts.values())))
-    prompt = "\n".join(one.text for one in asked)
-    known = {name: row.get(key) for name, key in (("step", "step"), ("advantage", "advantage"), ("truncated", "is_truncated"))}
-    context = [] if isinstance(row["prompt"], str) else asked
-    return Trajectory((*context, *segments), prompt, reward=reward, **known, more=more)
-
-
-def _said(value: Any, alone: Kind) -> list[Segment]:
-    """A text, or the messages of a chat: those of the assistant are actions, with their calls of tools."""
-    if not isinstance(value, list):
-        return [Segment(alone, value or "")]
-    made: list[Segment] = []
-    for message in value:
-        if not isinstance(message, dict) or "role" not in message:
-            raise ValueError("a message should be an object with role and content")
-        content, calls = message.get("content") or "", message.get("tool_calls") or []
-        text = content if isinstance(content, str) else "".join(part.get("text") or "" for part in content)
-        calls = [json.loads(call) if isinstance(call, str) else call for call in calls]
-        functions = [call.get("function") or call for call in calls]
-        text = "\n".join([*([text] if text or not calls else []), *(f"{one['name']}({one['arguments']})" for one in functions)])
-        own = message["role"] == "assistant" and alone == "action"
-        tool = functions[0]["name"] if functions else message.get("name") or ""
-        turn = sum(one.kind == "action" for one in made)
-        made.append(
-            Segment("action", text, turn, tool=tool) if own else Segment("observation", text, max(turn - 1, 0), tool=tool)
-        )
-    return made if alone == "action" else [one._replace(kind=alone, turn=0) for one in made]
-
-
-def _info(row: Mapping[str, Any], known: Sequence[str]) -> dict[str, Any]:
-    """What else a row has: numbers and texts."""
-    more = {
-        f"info/{name}": value for name, value in row.items() if name not in known and isinstance(value, bool | int | float | str)
-    }
-    return {name: value if isinstance(value, str) else float(value) for name, value in more.items()}
 
 
 def read_samples(folder: Path, columns: Sequence[str] | None = None) -> Iterator[dict[str, Any]]:

@@ -25,7 +25,7 @@ from interplay.optim import distributed
 from interplay.report.metric_spec import BEHAVIOURS, COUNTED, OWN, UNITS
 from interplay.rollout.request import Rollouts
 from interplay.rollout.seat_spec import JUDGED
-from interplay.tasks.family import judge_family
+from interplay.tasks.families import judge_family
 from interplay.tasks.verdict import Row, Verdict, count_behaviours, pass_at_k, split_units
 
 

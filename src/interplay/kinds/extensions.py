@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from interplay.core import digest, extension
 from interplay.core.model import KeyPlace, Model, UserError, nearest_name
 from interplay.rl.reward_spec import COLUMNS, takes_columns
-from interplay.tasks.transcripts import EnvironmentClass, TaskClass
+from interplay.tasks.family import EnvironmentClass, TaskClass
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

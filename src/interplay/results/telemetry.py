@@ -11,7 +11,7 @@ from interplay.core import artifact, execution, metrics
 from interplay.kinds import formulas, stages as planned, table
 from interplay.model.spec import Memory
 from interplay.study.plan import Plan, Stage
-from interplay.tasks.family import rates_of
+from interplay.tasks.families import rates_of
 
 PROBLEMS = "problems of "
 """Start of the unit of work of stages whose time depends on their number of problems; followed by the task family."""

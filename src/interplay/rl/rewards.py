@@ -17,7 +17,8 @@ from interplay.rl import custom, reward_spec as specs
 from interplay.rl.batch import WHOLE, Span
 from interplay.rl.spec import RLSpec
 from interplay.rollout.judge import Judge
-from interplay.tasks import family, multihop, verdict as tasks_verdict
+from interplay.tasks import multihop, verdict as tasks_verdict
+from interplay.tasks.families import multihop_item
 from interplay.tasks.op_dag import dag, terse, terse_variants
 from interplay.tasks.verdict import Row, Verdict, extract_answer, is_answer_dump
 
@@ -221,7 +222,7 @@ def text_match(
 def gold_answers(row: Row) -> tuple[tuple[str, ...], list[str]]:
     """Acceptable answers in words: those of the question over documents, where the row asks for its answer; else none. And the
     clauses of the documents that it needs."""
-    asked = family.multihop_item(row)
+    asked = multihop_item(row)
     if asked is None:
         return (), []
     known = [clause for paragraph in asked.paragraphs for clause in tasks_verdict.clauses(paragraph.text)]

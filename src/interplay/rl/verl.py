@@ -22,7 +22,7 @@ from tokenizers import Tokenizer
 from interplay.core import artifact, execution, model
 from interplay.core.digest import canonical
 from interplay.core.metrics import Metrics, Progress, read, telemetry, whole_lines
-from interplay.data import audit, sets, tokenizer as text, trajectory
+from interplay.data import audit, foreign, sets, tokenizer as text, trajectory
 from interplay.model import folder
 from interplay.rl import advantage_spec, group_advantages, records, rewards, sampler, samplers
 from interplay.rl.assembly import offline_outcomes
@@ -151,7 +151,7 @@ class Replay:
             return
         self.learnt = step
         spec, groups = self.spec, dict[str, list[trajectory.Trajectory]]()
-        for one in trajectory.read_foreign(self._whole(step)):
+        for one in foreign.read_foreign(self._whole(step)):
             groups.setdefault(one.more["info/uid"].partition("_")[0], []).append(one)
         found = []
         for group in groups.values():
@@ -340,7 +340,7 @@ class Recorder:
 
     def batch(self, step: int) -> Batch:
         """The rollouts of a step, judged again. Their tokens are those of their texts, since verl dumps texts."""
-        spec, dumped = self.spec, list(trajectory.read_foreign(self.work / "rollouts" / f"{step}.jsonl"))
+        spec, dumped = self.spec, list(foreign.read_foreign(self.work / "rollouts" / f"{step}.jsonl"))
         ids, texts = [int(one.more["info/gts"]) for one in dumped], [one.completion for one in dumped]
         rows = [self.pool.rows[i] for i in ids]
         verdicts = sets.judge_completions(rows, texts, spec.verify())

@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 from interplay.core.curve import Scheduled
 from interplay.core.extension import Extension, written_as
 from interplay.core.model import Count, Exact, Since, holds_once
-from interplay.data.steps.context_spec import LIBRARY, Retrieval
+from interplay.data.steps.turns_spec import LIBRARY, Retrieval
 from interplay.model.spec import Shape
 from interplay.rollout import seat_spec
 

@@ -293,7 +293,7 @@ def lacking_input(stage: Stage) -> str | None:
     adapters are not installed; None: it can. A model's folder was read by the plan already."""
     try:
         if isinstance(stage.spec, DatasetSpec):
-            from interplay.data.problems import find_file  # NumPy and pyarrow, for studies that read files alone
+            from interplay.data.foreign import find_file  # NumPy and pyarrow, for studies that read files alone
 
             find_file(stage.spec, stage.run)
         elif isinstance(stage.spec, SourceSpec) and stage.spec.sha256 and not stage.run.path:

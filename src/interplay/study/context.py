@@ -18,7 +18,7 @@ from interplay.study import files
 from interplay.study.arms import Combination, Lookup, Tree, apply_changes
 from interplay.study.plan import Stage
 from interplay.study.spec import REFERENCES, SEED, Scale, Study
-from interplay.tasks.family import task_family
+from interplay.tasks.families import task_family
 from interplay.tasks.spec import OwnTask, Task, TaskKey
 
 TASK = "task"

@@ -300,10 +300,10 @@ def _model_config(given: Any, place: KeyPlace) -> dict[str, Any]:
 
 
 def _check_items(file: str, spec: DatasetSpec, place: KeyPlace) -> None:
-    from interplay.data import problems  # NumPy and pyarrow, for studies that read files alone
+    from interplay.data import foreign  # NumPy and pyarrow, for studies that read files alone
 
     try:
-        problems.check_first_items(path := artifact.local_file(file), spec)
+        foreign.check_first_items(path := artifact.local_file(file), spec)
     except UserError as error:
         key = "hub" if file.startswith(artifact.HUB) else "file"
         raise place.key(key).error(str(error).removeprefix(f"{path}: "), file.removeprefix(artifact.HUB)) from None

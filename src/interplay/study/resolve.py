@@ -10,9 +10,10 @@ from interplay.core import random
 from interplay.core.model import MOST, KeyPlace
 from interplay.core.references import corpus_roles, shard_label
 from interplay.data.spec import DataSet
-from interplay.data.steps.context_spec import LIBRARY, WithEntries
 from interplay.data.steps.spec import STEPS
-from interplay.evaluate.spec import EvaluateSpec, GenerateSpec, template_fields
+from interplay.data.steps.turns_spec import LIBRARY, WithEntries
+from interplay.evaluate.generate_spec import GenerateSpec, template_fields
+from interplay.evaluate.spec import EvaluateSpec
 from interplay.kinds import study_keys, table
 from interplay.report.spec import ReportStage
 from interplay.rl.reward_spec import JudgeReward, ModelReward, with_roles
@@ -22,7 +23,8 @@ from interplay.rollout.spec import SeatsEpisode, library_of
 from interplay.study import arms, check, declared, sets
 from interplay.study.context import BEFORE, ArmContext, StudyStage, known_entry, with_changes
 from interplay.study.spec import PINNED
-from interplay.tasks.family import Generator, task_family
+from interplay.tasks.families import task_family
+from interplay.tasks.family import Generator
 
 BLOCK = 32
 """Samples per prompt of one evaluate stage. An evaluation of more consists of several, which the report reads as one."""

@@ -8,9 +8,10 @@ from interplay.core import artifact, random
 from interplay.core.model import MOST, KeyPlace, Model, UserError, nearest_name, plural
 from interplay.core.references import corpus_inputs, shard_label
 from interplay.data.spec import TEXTS, DataSet, DatasetSpec, ProblemsSpec
-from interplay.data.steps.context_spec import WithEntries
-from interplay.data.steps.spec import STEPS, CurateSpec, EntryForm, WithTools
-from interplay.evaluate.spec import EvaluateSpec, GenerateSpec
+from interplay.data.steps.spec import STEPS, CurateSpec
+from interplay.data.steps.turns_spec import EntryForm, WithEntries, WithTools
+from interplay.evaluate.generate_spec import GenerateSpec
+from interplay.evaluate.spec import EvaluateSpec
 from interplay.kinds import study_keys, table
 from interplay.report.display_spec import Target
 from interplay.report.metric_spec import is_of_run
@@ -19,9 +20,9 @@ from interplay.rl.spec import RLSpec
 from interplay.study.context import TASK, ArmContext, StudyStage, known_entry, parse_task
 from interplay.study.plan import Stage
 from interplay.study.spec import PINNED, Study
-from interplay.tasks.adapters.spec import Packaged
 from interplay.tasks.environments import sandbox
-from interplay.tasks.family import task_family
+from interplay.tasks.environments.spec import Packaged
+from interplay.tasks.families import task_family
 from interplay.tasks.spec import OwnTask
 
 Stages = Mapping[str, Stage]

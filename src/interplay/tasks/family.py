@@ -1,4 +1,4 @@
-"""The interface of task families, and the look-up of a family by name.
+"""The interface of task families (tasks.families looks them up by name).
 
 A family is one frozen object: a row that names the functions it implements. `Family` judges completions, `Generator` also
 generates problems, `Environment` also replies to the turns of a policy, and `Game` also has two seats. `tasks.spec.FAMILIES`
@@ -6,17 +6,17 @@ lists where each family is defined; a module is imported when its family is firs
 
 import hashlib
 import json
-import pkgutil
+import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from pydantic import TypeAdapter
 
-from interplay.core import digest, extension, model
-from interplay.tasks.spec import FAMILIES, OWN, OwnTask, Task, Verify
+from interplay.core import model
+from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import Row, Statement, Verdict
 
 P = TypeVar("P")
@@ -338,101 +338,46 @@ class Game(Environment[P, T]):
     """(problem, moves) -> the moves that there are."""
 
 
-# Look-up by name.
+# Tasks and environments of users' own, which `tasks.families` makes families of.
 
 
-F = TypeVar("F", bound=Family[Any])
+class TaskClass(Protocol):
+    """A task as a class. A problem is any JSON value. It may also have `solution(problem)` (by default the boxed answer),
+    `verify(problem, completion)` (true, false, a number in [0, 1] or a Verdict; by default whether the box holds the answer),
+    `solve(prompt)` (an oracle for the generator), `structure(problem)` (a text, the same for problems that may not be in two
+    splits; by default the prompt) and `vocabulary()` (by default the characters of ASCII)."""
+
+    def __init__(self) -> None:
+        """Options are its own."""
+
+    def generate(self, rng: random.Random, op: int) -> Any:
+        """A problem of difficulty `op`, drawn from `rng` alone."""
+
+    def prompt(self, problem: Any) -> str:
+        """What the model reads."""
+
+    def answer(self, problem: Any) -> str:
+        """The gold answer."""
 
 
-@cache
-def judge_family(name: str) -> Family[Any]:
-    """The family that judges the completions of rows with this value in the column `family`. Raises KeyError for other names."""
-    if name in _OWN:
-        return _OWN[name][1]
-    family = pkgutil.resolve_name(FAMILIES[name])
-    assert isinstance(family, Family)
-    return family
+class EnvironmentClass(Protocol):
+    """An environment as a class, of which each episode has an object; deterministic by replay: the same problem, seed and actions
+    give the same steps. It may also have `expert(problem)` (actions, which models can be taught), `answer`, `solve`, `structure`
+    and `vocabulary` as a task, `target` (what an episode has to pay to be right, by default 1), `chance` (the share of episodes
+    that actions which do not solve the problem may win, by default 0.2, and 1 where the target is not above 0), `legal()` (the
+    actions that there are now, for the audit), `state()` (a text that says all that a next turn needs) and `close()`. One of
+    several seats has their names in `seats` and may have `brief(problem, seat)` (what a seat reads first, by default what `reset`
+    returns), and it says in a step whose turn is next (`seat`, by default in order) and what others than the one that acted are
+    paid (`pays`)."""
 
+    def __init__(self) -> None:
+        """Options are its own; what an episode opens is opened in reset."""
 
-def task_family(task: Task) -> Generator[Any, Any]:
-    """The family that generates the problems of a task."""
-    family = judge_family(add_own_family(task) if isinstance(task, OwnTask) else task.name)
-    assert isinstance(family, Generator)
-    return family
+    def generate(self, rng: random.Random, op: int) -> Any:
+        """A problem of difficulty `op`, drawn from `rng` alone; any JSON value."""
 
+    def reset(self, problem: Any, seed: int) -> str:
+        """Begin an episode; the prompt."""
 
-_OWN: dict[str, tuple[OwnTask, Family[Any]]] = {}
-"""Families of users' own that this process has loaded, by the value of their rows in the column `family`."""
-
-
-def add_own_family(task: OwnTask) -> str:
-    """Make the family of a task of the user's own known to this process, under the label that is returned, which its rows have in
-    the column `family`: its name, and 12 hex digits of all that defines it. Raises UserError where that is neither a `Generator`
-    nor a task or an environment (`kinds.extensions`)."""
-    label = f"{task.function}@{hashlib.sha256(digest.canonical_json(task).encode()).hexdigest()[:12]}"
-    if label not in _OWN:
-        make = partial(extension.call_loaded, task, extension.load(task))
-        family = make()
-        if not isinstance(family, Generator):
-            family = pkgutil.resolve_name(OWN)(task, family, make)
-        _OWN[label] = task, family
-    return label
-
-
-def own_tasks(labels: Sequence[str]) -> list[OwnTask]:
-    """The tasks of those families among `labels` that are users' own, in the order of their labels."""
-    return [_OWN[label][0] for label in sorted(labels) if label in _OWN]
-
-
-def families_with(kind: type[Family[Any]]) -> tuple[str, ...]:
-    """Names of the families of a kind, such as Environment."""
-    return tuple(name for name in FAMILIES if isinstance(judge_family(name), kind))
-
-
-def families_with_language() -> tuple[str, ...]:
-    """Names of the families whose problems a model may write."""
-    families = [judge_family(name) for name in FAMILIES]
-    return tuple(family.name for family in families if isinstance(family, Generator) and family.language)
-
-
-def rates_of(name: str) -> Rates | None:
-    """The measured rates of a family, by name; None where there are none."""
-    family = judge_family(name) if name in FAMILIES else None
-    return family.rates if isinstance(family, Generator) else None
-
-
-def language_of(task: Task) -> Language:
-    """How prompts of the task are parsed. Raises ValueError where a model cannot write them."""
-    language = task_family(task).language
-    if language is None:
-        raise ValueError(f"task {task.name}: has no language")
-    return language
-
-
-def environment_of(row: Row) -> Environment[Any, Any]:
-    """The environment of a row. Raises UserError where its family is none."""
-    return _family_of(row, Environment, "environment")
-
-
-def game_of(row: Row) -> Game[Any, Any]:
-    """The game of a row. Raises UserError where its family is none."""
-    return _family_of(row, Game, "self_play")
-
-
-def _family_of(row: Row, kind: type[F], episode: str) -> F:
-    found = judge_family(row.family)
-    if not isinstance(found, kind):
-        place, known = f"the family '{row.family}' of row {row.index}", ", ".join(families_with(kind))
-        raise model.UserError(f"method.episode = {episode}: {place} is no {kind.__name__.lower()}; known: {known}")
-    return found
-
-
-def multihop_item(row: Row) -> Item | None:
-    """The question over documents of a row, in any form; None where it has none."""
-    family = judge_family(row.family)
-    return family.item(family.loads(row.graph)) if family.item else None
-
-
-def open_question(row: Row) -> Row:
-    """The row of the original question, as far as that question goes, of a row in another form; any other row itself."""
-    return judge_family(row.family).open_question(row)
+    def step(self, action: str) -> Step:
+        """`tasks.family.Step(text, reward, done, seat, info)` of any text."""

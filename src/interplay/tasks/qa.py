@@ -1,14 +1,18 @@
-"""Questions with a short answer, mostly a number (GSM8K, arXiv:2110.14168, and similar sets): the worked solution is free text,
-the final answer is in a box and is compared with math-verify."""
+"""Questions with a short answer: of files, mostly a number (GSM8K, arXiv:2110.14168, and similar sets), whose worked solution is
+free text and whose final answer is in a box and is compared with math-verify; and those for the words that occur most often."""
 
 import re
 import threading
+from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
 from functools import lru_cache
+from string import ascii_lowercase
 from typing import Any, NamedTuple
 
+from interplay.core.random import draw_shuffled, stream
 from interplay.tasks import family, spec, verdict
+from interplay.tasks.skills import Asked, drawn_distinct, render_asked, structure_of
 
 # Numbers in answers: with commas, units, currency signs and signs, as fractions and percentages.
 
@@ -229,3 +233,81 @@ def calls(problem: Problem) -> dict[str, list[str]]:
 
 
 QA = family.Family(name="qa", errors=("truncated", "dumped", "answer", "unboxed"), loads=loads, verify=verify, calls=calls)
+
+
+# Counts of words (arXiv:2404.06654), after the generators of NVIDIA/RULER at c3f5e3b, scripts/data/synthetic:
+# common_words_extraction.py lines 85-98, freq_words_extraction.py lines 74-107. As there: how often words occur, and the noise of
+# the frequent ones. Other than there: invented words for the common ones, too, so many words and not so many tokens, a wording of
+# our own, no example before the question, and a score that counts what is said in addition (F1 in place of recall).
+
+
+NOISE = "..."
+LISTED = re.compile(r"[a-z]+|\.\.\.")
+PROSE = ("Count how often each word occurs here.", "Which {} words, other than dots, occur most often?")
+"""Around the list."""
+
+
+def generate_word_counts(task: spec.WordCounts, seed: int, index: int, op: int) -> Asked:
+    """The list keyed by (seed, index, op). The answer has common words as they first occur, frequent ones by their counts."""
+    options = (task.counts, *task.repeats, task.others, task.words, task.letters, task.length)
+    draw = stream("word_counts", *options, seed, index, op)
+    if task.counts == "common":
+        often, seldom = task.repeats
+        counts = [often] * op + [seldom] * task.others
+    else:
+        counts = task.ranks()
+    words = drawn_distinct(len(counts), lambda: "".join(chr(97 + draw() % task.letters) for _ in range(task.length)))
+    names = words if task.counts == "common" else [NOISE, *words][: len(counts)]
+    listed = draw_shuffled(draw, [name for name, count in zip(names, counts, strict=True) for _ in range(count)])
+    return Asked(task.counts, _list_prompt(task, listed, op), " ".join(_most(listed, op)))
+
+
+def _list_prompt(task: spec.WordCounts, listed: list[str], op: int) -> str:
+    if task.style == "terse":
+        return f"{' '.join(listed)}|{op}="
+    shown = [f"{n}. {word}" for n, word in enumerate(listed, 1)] if task.counts == "common" else listed
+    return f"{PROSE[0]}\n{' '.join(shown)}\n{PROSE[1].format(op)}\n"
+
+
+def _most(listed: list[str], op: int) -> list[str]:
+    """The words that occur most often, of equal ones the first to occur."""
+    return [word for word, _ in Counter(word for word in listed if word != NOISE).most_common(op)]
+
+
+def solve_word_counts(prompt: str, task: spec.WordCounts) -> str:
+    """Count them."""
+    if task.style == "terse":
+        shown, _, asked = prompt.removesuffix("=").partition("|")
+    else:
+        _, shown, asked = prompt.strip().split("\n")
+    return " ".join(_most(LISTED.findall(shown), int("".join(re.findall(r"\d", asked)))))
+
+
+def verify_listed(problem: Asked, completion: str, options: spec.Verify) -> verdict.Verdict:
+    """Right are all words of the answer and no others, in any order, in the last box or in all of the text; the score is F1.
+    Errors: `truncated` (no word), `answer`."""
+    boxed = verdict.extract_answer(completion) if verdict.BOX in completion else completion
+    said, gold = dict.fromkeys(LISTED.findall(boxed or "")), set(problem.answer.split())
+    hits = len(gold.intersection(said))
+    score = 2 * hits / (len(gold) + len(said))
+    error = verdict.first_error(truncated=not said, answer=score < 1)
+    return verdict.Verdict(error == "none", error == "none", score, error, said=" ".join(said)[:200])
+
+
+def vocabulary_of_counts(task: spec.WordCounts) -> list[str]:
+    """Letters of words, digits and signs, and those of the question."""
+    question = "|=" if task.style == "terse" else "".join(PROSE).replace("{}", "") + "\n"
+    return list(dict.fromkeys(f"{ascii_lowercase[: task.letters]}0123456789 .{question}"))
+
+
+WORD_COUNTS = family.Generator(
+    name="word_counts",
+    errors=("truncated", "answer"),
+    loads=family.from_json(Asked),
+    verify=verify_listed,
+    generate=generate_word_counts,
+    render=render_asked,
+    solve=solve_word_counts,
+    structure=structure_of,
+    vocabulary=vocabulary_of_counts,
+)

@@ -8,7 +8,8 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from interplay.tasks.family import Family, compact_json, from_json, judge_family
+from interplay.tasks.families import judge_family
+from interplay.tasks.family import Family, compact_json, from_json
 from interplay.tasks.op_dag.terse import ANSWER, CLOSE_BRACKET, EQUALS, OPEN_BRACKET, SECTION
 from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import BOX, Row, Verdict, extract_answer, normalise

@@ -1,12 +1,11 @@
-"""Skills: problems whose answer is a token or a few words. Four are of Physics of Language Models: Part 4.1 (Allen-Zhu,
-arXiv:2512.17351), after the released generators: facebookresearch/PhysicsLM4 at 7580696, in data-synthetic-pretrain Mano/mano.py
-lines 9-66, Depo/depo.py lines 9-80, Brevo/brevo.py lines 9-325 and Capo-bioS-bioR/Capo-bioS-bioR.py lines 95-432 (the fifth,
-Lano, is in grammars.py); one is of RULER (below).
+"""Skills of Physics of Language Models: Part 4.1 (Allen-Zhu, arXiv:2512.17351): problems whose answer is a token or a few words,
+after the released generators: facebookresearch/PhysicsLM4 at 7580696, in data-synthetic-pretrain Mano/mano.py lines 9-66,
+Depo/depo.py lines 9-80, Brevo/brevo.py lines 9-325 and Lano-cfg/data_cfg.py lines 43-52 and 164-241 (the fifth, Capo, is in
+facts/questions.py).
 
-As there: how expressions, words, cycles, hops, graphs and orders are drawn, and how many values the fields
-of a biography have. Other than there: one question per problem (Depo asks up to ten of a cycle), sizes of a chosen op where
-training there mixes all (a band of ops does), no second tokens of the same meaning, and streams keyed by the problem; what else
-differs is said at each."""
+As there: how expressions, words, cycles, hops, graphs and orders are drawn. Other than there: one question per problem (Depo asks
+up to ten of a cycle), sizes of a chosen op where training there mixes all (a band of ops does), no second tokens of the same
+meaning, and streams keyed by the problem; what else differs is said at each."""
 
 import math
 import re
@@ -18,8 +17,8 @@ from typing import Any, NamedTuple, TypeVar
 
 from interplay.core.random import Draw, draw_between, draw_sample, draw_shuffled, draw_some, stream, stream_key, sum_in_order
 from interplay.tasks.family import Generator, Rendered, from_json
-from interplay.tasks.spec import Brevo, Capo, Depo, Mano, Verify, WordCounts
-from interplay.tasks.verdict import BOX, Verdict, extract_answer, first_error
+from interplay.tasks.spec import Brevo, Depo, Lano, Mano, Verify
+from interplay.tasks.verdict import Verdict, first_error
 
 Node = TypeVar("Node", int, str)
 
@@ -260,149 +259,114 @@ BREVO = Generator(
 )
 
 
-# Capo: a biography, by heart. `@f017i003l250=m05d03y150;hc020;u299;j05;w012;e262.`: name, day of birth, pronoun and city of
-# birth, university, major, city of work, employer. Other than there: values are letters with numbers, and each sentence has one
-# wording, of 46 to 52 there; their order is that of the released code.
-#
-# Bits per parameter (arXiv:2404.05405) are to be had from `nll` of op 7, t tokens with the end of sequence:
-# people * (log2 of the product of names and values and 2 pronouns - nll * t / ln 2) / parameters.
+# Lano: the rest of a sentence of a context-free grammar, such as `ccbbba` after `3:cabacb`. As there: how grammars and sentences
+# are drawn. Other than there: grammars are drawn by the released builder and not the nine drawn ones, sentences of lower levels
+# are easier problems, the prompt gives a share of the sentence (there 0 or 50 letters), and no divergence from the grammar's own
+# distribution is measured.
+
+
+Side = tuple[int, ...]
+"""What a rule writes: symbols of the next level."""
+
+
+class Sentence(NamedTuple):
+    """A sentence of which a part is given."""
+
+    mode: str
+    prompt: str
+    answer: str
+    grammar: tuple[int, ...]
+    """The arguments of `grammar_of`."""
+    op: int
 
 
 @cache
-def names_of(world: int, people: int, names: tuple[int, ...]) -> list[str]:
-    """The name of each person, all different."""
-    draw = stream("capo", "names", world, people, *names)
-    return drawn_distinct(people, lambda: _numbered("fil", names, draw))
+def grammar_of(
+    key: int, depth: int, symbols: int, fewest: int, most: int, shortest: int, longest: int, repeats: int
+) -> list[list[list[Side]]]:
+    """What the rules of each symbol of each level write, the root first, which is alone on its level. No two rules of a level
+    write the same."""
+    draw = stream("lano", "grammar", key, depth, symbols, fewest, most, shortest, longest, repeats)
+    levels = []
+    for level in range(depth):
+        seen: dict[Side, None] = {}
+        ends = []
+        for _ in range(symbols if level else 1):
+            wanted = len(seen) + draw_between(draw, (fewest, most))
+            while len(seen) < wanted:
+                size = draw_between(draw, (shortest, longest))
+                drawn = [draw() % symbols for _ in range(size)] if repeats else draw_sample(draw, list(range(symbols)), size)
+                seen[tuple(drawn)] = None
+            ends.append(wanted)
+        sides = list(seen)
+        levels.append([sides[low:high] for low, high in zip([0, *ends], ends, strict=False)])
+    return levels
 
 
-def _numbered(letters: str, counts: Sequence[int], draw: Draw) -> str:
-    return "".join(_one_of(letter, draw() % count, count) for letter, count in zip(letters, counts, strict=True))
+def drawn_sentence(levels: Sequence[list[list[Side]]], symbol: int, draw: Draw) -> list[int]:
+    """What a symbol of the first of these levels derives, each rule with the same chance."""
+    if not levels:
+        return [symbol]
+    sides = levels[0][symbol]
+    return [letter for one in sides[draw() % len(sides)] for letter in drawn_sentence(levels[1:], one, draw)]
 
 
-def _one_of(letter: str, number: int, count: int) -> str:
-    """A value; all values of a field are of one length."""
-    return f"{letter}{number:0{len(str(count - 1))}d}"
+def derives(levels: Sequence[list[list[Side]]], sentence: Sequence[int]) -> bool:
+    """Whether the first symbol of the first level derives the letters, by dynamic programming over spans: for each symbol and
+    start the ends of what it derives, as the bits of a number."""
+    size = len(sentence)
+    ends = [[(letter == symbol) << at + 1 for at, letter in enumerate(sentence)] for symbol in range(max(sentence) + 1)]
+    for rules in reversed(levels):
+        above = []
+        for sides in rules:
+            found = [0] * size
+            for side in sides:
+                for at in range(size):
+                    found[at] |= _reached(ends, side, at)
+            above.append(found)
+        ends = above
+    return bool(ends[0][0] >> size & 1)
 
 
-def generate_capo(task: Capo, seed: int, index: int, op: int) -> Asked:
-    """The biography of person `index` modulo their number, of which the last op parts are asked for."""
-    person = index % task.people
-    draw = stream("capo", task.world, person, *task.values)
-    *counts, employers = task.values
-    born = _numbered("mdy", counts[:3], draw)
-    city, university, major = (_numbered(letter, [count], draw) for letter, count in zip("cuj", counts[3:], strict=True))
-    pronoun, employer, places = "hs"[draw() % 2], draw() % employers, max(1, employers // 2)
-    work = _one_of("w", stream_key("capo", "work", task.world, employer) % places, places)
-    reported = [born, pronoun + city, university, major, work]
-    name = names_of(task.world, task.people, task.names)[person]
-    parts = ["@", f"{name}=", *(f"{part};" for part in reported), f"{_one_of('e', employer, employers)}."]
-    return Asked("capo", "".join(parts[:-op]), "".join(parts[-op:]))
+def _reached(ends: list[list[int]], side: Side, at: int) -> int:
+    """Where what a rule writes may end, as bits, if it begins there."""
+    reached = 1 << at
+    for symbol in side:
+        before, reached = reached, 0
+        while before and symbol < len(ends):
+            here = before.bit_length() - 1
+            before ^= 1 << here
+            reached |= ends[symbol][here] if here < len(ends[symbol]) else 0
+    return reached
 
 
-def verify_capo(problem: Asked, completion: str, options: Verify) -> Verdict:
-    """Right is the rest of the biography; the score is the share of its parts that are right, in their places. Errors:
-    `truncated` (no stop at the end), `answer`."""
-    said = completion.strip()
-    gold, parts = (re.split("[=;]", text) for text in (problem.answer, said))
-    hits = sum(one == other for one, other in zip(gold, parts, strict=False))
-    error = first_error(truncated=not said.endswith("."), answer=said != problem.answer)
-    return Verdict(error == "none", error == "none", hits / max(len(gold), len(parts)), error, said=said[:80])
+def generate_lano(task: Lano, seed: int, index: int, op: int) -> Sentence:
+    """The sentence keyed by (seed, index, op)."""
+    grammar = (task.grammar, task.depth, task.symbols, *task.rules, *task.length, int(task.repeats))
+    draw = stream("lano", *grammar, seed, index, op)
+    letters = "".join(ascii_lowercase[one] for one in drawn_sentence(grammar_of(*grammar)[-op:], 0, draw))
+    given = max(1, int(task.given * len(letters)))
+    return Sentence("lano", f"{op}:{letters[:given]}", letters[given:], grammar, op)
 
 
-def vocabulary_of_capo(task: Capo) -> list[str]:
-    """Signs, pronouns, and each value as one piece."""
-    employers = task.values[-1]
-    counts = zip("filmdycujew", (*task.names, *task.values, max(1, employers // 2)), strict=True)
-    return [*"@=;.hs", *(_one_of(letter, number, count) for letter, count in counts for number in range(count))]
+def verify_lano(problem: Sentence, completion: str, options: Verify) -> Verdict:
+    """Right is any text that makes a sentence of what is given. Errors: `truncated` (nothing), `parse` (other characters than
+    letters of the language), `answer` (no sentence)."""
+    said, levels = completion.strip(), grammar_of(*problem.grammar)[-problem.op :]
+    letters = [ascii_lowercase.find(letter) for letter in problem.prompt.partition(":")[2] + said]
+    parsed = 0 <= min(letters) <= max(letters) < problem.grammar[2]
+    error = first_error(truncated=not said, parse=not parsed, answer=not (parsed and derives(levels, letters)))
+    return Verdict(error == "none", error == "none", float(error == "none"), error, said=said[:200])
 
 
-CAPO = Generator(
-    name="capo",
-    errors=("truncated", "answer"),
-    loads=from_json(Asked),
-    verify=verify_capo,
-    generate=generate_capo,
+LANO = Generator(
+    name="lano",
+    errors=("truncated", "parse", "answer"),
+    loads=from_json(Sentence),
+    verify=verify_lano,
+    generate=generate_lano,
     render=render_asked,
     solve=None,
-    structure=lambda problem: f"{stream_key(problem.prompt, problem.answer):016x}",
-    vocabulary=vocabulary_of_capo,
-    shared=lambda problem: True,
-)
-
-
-# Counts of words (arXiv:2404.06654), after the generators of NVIDIA/RULER at c3f5e3b, scripts/data/synthetic:
-# common_words_extraction.py lines 85-98, freq_words_extraction.py lines 74-107. As there: how often words occur, and the noise of
-# the frequent ones. Other than there: invented words for the common ones, too, so many words and not so many tokens, a wording of
-# our own, no example before the question, and a score that counts what is said in addition (F1 in place of recall).
-
-
-NOISE = "..."
-LISTED = re.compile(r"[a-z]+|\.\.\.")
-PROSE = ("Count how often each word occurs here.", "Which {} words, other than dots, occur most often?")
-"""Around the list."""
-
-
-def generate_word_counts(task: WordCounts, seed: int, index: int, op: int) -> Asked:
-    """The list keyed by (seed, index, op). The answer has common words as they first occur, frequent ones by their counts."""
-    options = (task.counts, *task.repeats, task.others, task.words, task.letters, task.length)
-    draw = stream("word_counts", *options, seed, index, op)
-    if task.counts == "common":
-        often, seldom = task.repeats
-        counts = [often] * op + [seldom] * task.others
-    else:
-        counts = task.ranks()
-    words = drawn_distinct(len(counts), lambda: "".join(chr(97 + draw() % task.letters) for _ in range(task.length)))
-    names = words if task.counts == "common" else [NOISE, *words][: len(counts)]
-    listed = draw_shuffled(draw, [name for name, count in zip(names, counts, strict=True) for _ in range(count)])
-    return Asked(task.counts, _list_prompt(task, listed, op), " ".join(_most(listed, op)))
-
-
-def _list_prompt(task: WordCounts, listed: list[str], op: int) -> str:
-    if task.style == "terse":
-        return f"{' '.join(listed)}|{op}="
-    shown = [f"{n}. {word}" for n, word in enumerate(listed, 1)] if task.counts == "common" else listed
-    return f"{PROSE[0]}\n{' '.join(shown)}\n{PROSE[1].format(op)}\n"
-
-
-def _most(listed: list[str], op: int) -> list[str]:
-    """The words that occur most often, of equal ones the first to occur."""
-    return [word for word, _ in Counter(word for word in listed if word != NOISE).most_common(op)]
-
-
-def solve_word_counts(prompt: str, task: WordCounts) -> str:
-    """Count them."""
-    if task.style == "terse":
-        shown, _, asked = prompt.removesuffix("=").partition("|")
-    else:
-        _, shown, asked = prompt.strip().split("\n")
-    return " ".join(_most(LISTED.findall(shown), int("".join(re.findall(r"\d", asked)))))
-
-
-def verify_listed(problem: Asked, completion: str, options: Verify) -> Verdict:
-    """Right are all words of the answer and no others, in any order, in the last box or in all of the text; the score is F1.
-    Errors: `truncated` (no word), `answer`."""
-    boxed = extract_answer(completion) if BOX in completion else completion
-    said, gold = dict.fromkeys(LISTED.findall(boxed or "")), set(problem.answer.split())
-    hits = len(gold.intersection(said))
-    score = 2 * hits / (len(gold) + len(said))
-    error = first_error(truncated=not said, answer=score < 1)
-    return Verdict(error == "none", error == "none", score, error, said=" ".join(said)[:200])
-
-
-def vocabulary_of_counts(task: WordCounts) -> list[str]:
-    """Letters of words, digits and signs, and those of the question."""
-    question = "|=" if task.style == "terse" else "".join(PROSE).replace("{}", "") + "\n"
-    return list(dict.fromkeys(f"{ascii_lowercase[: task.letters]}0123456789 .{question}"))
-
-
-WORD_COUNTS = Generator(
-    name="word_counts",
-    errors=("truncated", "answer"),
-    loads=from_json(Asked),
-    verify=verify_listed,
-    generate=generate_word_counts,
-    render=render_asked,
-    solve=solve_word_counts,
     structure=structure_of,
-    vocabulary=vocabulary_of_counts,
+    vocabulary=lambda task: [*":0123456789", *ascii_lowercase[: task.symbols]],
 )

@@ -1,5 +1,5 @@
 """The table of task families, joined from the tables of their packages: the union of their options, chosen by `name`, and where
-each is implemented; the options of the environments, small text tasks for episodes of several turns, and of verifiers."""
+each is implemented; the options of skills and of verifiers."""
 
 import itertools
 import math
@@ -9,190 +9,11 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from interplay.core.extension import Extension, written_as
-from interplay.core.model import Count, Exact, Model, Natural, Since, Written, partial_model, table_model, union_members, union_of
+from interplay.core.model import Count, Model, Natural, Since, Written, partial_model, table_model, union_members, union_of
 from interplay.core.references import ORDERED
-from interplay.tasks.adapters import spec as adapters
+from interplay.tasks.environments import spec as environments
 from interplay.tasks.facts import spec as facts
 from interplay.tasks.op_dag import spec as op_dag
-
-# Environments.
-
-
-MOST_OBJECTS, MOST_ATTRIBUTES = 16, 8
-
-
-class Calculator(Model):
-    """Arithmetic with a tool: the policy writes `calc(3+4)` and reads `7`. Difficulty `op` = operators of the expression."""
-
-    name: Literal["calculator"] = "calculator"
-    operators: Literal["+", "+-", "+-*", "+*"] = "+-*"
-    """Operators that occur."""
-    largest: Annotated[int, Field(ge=1, le=999)] = 99
-    """Numbers of the expression lie in 0..largest; at most 999, so that the tool can hold every value."""
-    single: bool = True
-    """Whether the tool takes one operator at a time, so that an expression of n takes n turns; else it takes any expression."""
-
-    def ops(self) -> facts.Range:
-        """Least and most operators."""
-        return (1, 5)
-
-
-class Search(Model):
-    """Common options of searches in a dictionary of people."""
-
-    LEVEL: ClassVar[str]
-    """The level of bios whose facts the dictionary holds."""
-    bios: facts.Bios
-
-    @model_validator(mode="after")
-    def _has_level(self) -> Self:
-        if self.bios.level != self.LEVEL:
-            raise ValueError(f"bios.level = {self.bios.level}: must be {self.LEVEL}, whose facts are in the dictionary")
-        return self
-
-    def ops(self) -> facts.Range:
-        """Least and most hops."""
-        return self.bios.ops()
-
-
-class BiosSearch(Search):
-    """Questions about people whose facts are in a dictionary: the policy writes `look(Ada)` and reads the facts about Ada.
-    Difficulty `op` = hops."""
-
-    LEVEL: ClassVar[str] = "in_context"
-    name: Literal["bios_search"] = "bios_search"
-    bios: facts.Bios = facts.Bios(level="in_context", distractors=(8, 12))
-    """The people; level in_context, whose context is the dictionary."""
-
-
-class SelfSearch(Search):
-    """Questions about people whose facts are memorised, answered in one completion that writes both the look-up and its
-    result: `look(Ada)Ada's boss is Bea. Ada's city is Rom.`, line by line, then the box (SSRL, arXiv:2508.10874). The episode
-    environment with `stop: ")"` substitutes the real dictionary for the results that the model would write. Difficulty `op` =
-    hops."""
-
-    LEVEL: ClassVar[str] = "by_heart"
-    name: Literal["self_search"] = "self_search"
-    bios: facts.Bios = facts.Bios(level="by_heart")
-    """The people; level by_heart, whose facts pre-training can teach as statements."""
-
-
-class TwentyQuestions(Model):
-    """One of the objects of a table is the target: the policy asks for attributes, `ask(red)`, reads yes or no, and names the
-    object. Difficulty `op` = objects."""
-
-    name: Literal["twenty_questions"] = "twenty_questions"
-    world: Natural = 0
-    """Key of the names."""
-    attributes: Annotated[int, Field(ge=1, le=MOST_ATTRIBUTES)] = 6
-    """Attributes that an object has or lacks, at most 8."""
-    names: Annotated[Count, Field(ge=MOST_OBJECTS)] = 40
-    """Names that objects can have, 16 at least."""
-
-    def ops(self) -> facts.Range:
-        """Least and most objects; they differ in their attributes."""
-        return (2, min(MOST_OBJECTS, 2**self.attributes))
-
-
-class TicTacToe(Model):
-    """Tic-tac-toe from a random position, against a scripted opponent or, in the episode self_play, against oneself. Difficulty
-    `op` = empty cells at the start."""
-
-    name: Literal["tic_tac_toe"] = "tic_tac_toe"
-    opponent: Literal["perfect", "random"] = "perfect"
-    """How the scripted opponent plays: the first of the best moves, or a random move keyed by the problem."""
-
-    def ops(self) -> facts.Range:
-        """Least and most empty cells."""
-        return (1, 9)
-
-
-class Kuhn(Model):
-    """Kuhn poker: three cards, one chip each, one bet (Kuhn 1950). Difficulty `op` is 1. Its dozen problems (a deal and a seat)
-    belong to every split; the scripted opponent plays an equilibrium, with draws keyed by the problem."""
-
-    name: Literal["kuhn"] = "kuhn"
-
-    def ops(self) -> facts.Range:
-        """One difficulty."""
-        return (1, 1)
-
-
-class SqlQuestions(Model):
-    """Questions about a table of people, such as how many of a city are older than 40, that a query answers: the policy may try
-    queries, `sql(SELECT ...)`, and boxes the one whose result counts (text-to-SQL, judged by execution). Difficulty `op` =
-    conditions."""
-
-    name: Literal["sql_questions"] = "sql_questions"
-    world: Natural = 0
-    """Key of the names."""
-    rows: Annotated[tuple[Annotated[int, Field(ge=2)], Annotated[int, Field(le=50)]], ORDERED] = (6, 12)
-    """Fewest and most rows of the table."""
-    names: Annotated[Count, Field(ge=50, le=2000)] = 60
-    """Names that people, cities and employers can have."""
-
-    def ops(self) -> facts.Range:
-        """Least and most conditions."""
-        return (1, 4)
-
-
-Environment = Calculator | BiosSearch | SelfSearch | TwentyQuestions | TicTacToe | Kuhn | SqlQuestions
-
-
-# Tools, which a family that judges completions can be given.
-
-
-Length = Annotated[int, Field(ge=16, le=100_000)]
-
-
-class Tool(Exact):
-    """Common options of tools."""
-
-    output: Length = 400
-    """Characters of a reply, at most; the rest is cut."""
-    longest: Length = 2000
-    """Characters of a call's text, at most."""
-
-
-class PythonTool(Tool):
-    """Python in the interpreter of pydantic-monty: no files, network, environment or clock."""
-
-    name: Literal["python"] = "python"
-    state: bool = True
-    """Whether what a call defines is there in the later calls of the episode."""
-    seconds: Annotated[float, Field(gt=0, le=60)] = 1.0
-    """Time that a call may run, on the clock: a program that is stopped by it may be stopped elsewhere on another machine."""
-    megabytes: Annotated[int, Field(ge=1, le=1024)] = 16
-    """Memory of its objects."""
-    depth: Annotated[int, Field(ge=10, le=500)] = 100
-    """Depth of calls within it."""
-
-
-class SqlTool(Tool):
-    """SELECT of sqlite over tables in memory: those of the family, else the row's documents as the table `documents(title,
-    text)`."""
-
-    name: Literal["sql"] = "sql"
-    rows: Annotated[int, Field(ge=1, le=1000)] = 20
-    """Rows of a result that are shown."""
-    steps: Annotated[int, Field(ge=1000, le=100_000_000)] = 1_000_000
-    """Steps of sqlite's machine that a query may take."""
-
-
-class SearchTool(Tool):
-    """BM25 over the row's documents."""
-
-    name: Literal["search"] = "search"
-    k: Annotated[int, Field(ge=1, le=50)] = 3
-    """Documents of a reply, at most; `output` is the length of each."""
-    others: Annotated[int, Field(ge=0, le=1000)] = 0
-    """Documents that are added to a row's own, of other rows and of rows of text: those that are nearest to its question."""
-
-
-Tools = Annotated[
-    list[Annotated[PythonTool | SqlTool | SearchTool, Field(discriminator="name")]], Field(min_length=1, max_length=3)
-]
-
 
 # Skills.
 
@@ -292,33 +113,6 @@ class Lano(Model):
         return (2, self.depth)
 
 
-class Capo(Model):
-    """Knowledge capacity: biographies that are learnt by heart (bioS, Capo of Physics of Language Models: Part 4.1). Difficulty
-    `op` = fields that are left to say, from the employer alone to all six after the name; 7: the name, too. Biographies are the
-    same in all splits: a set of n takes the first n, and all of them evenly where n is large enough."""
-
-    name: Literal["capo"] = "capo"
-    world: Natural = 0
-    """Key of the people."""
-    people: Annotated[int, Field(ge=2, le=1_000_000)] = 1000
-    """People, each with a name of its own: N there, 50,000 to 2,000,000."""
-    names: tuple[Count, Count, Count] = (400, 400, 1000)
-    """First, middle and last names."""
-    values: tuple[Count, Count, Count, Count, Count, Count, Count] = (12, 28, 200, 200, 300, 100, 263)
-    """Months, days and years of birth, cities, universities, majors and employers. A pronoun is one of two; the city of work is a
-    function of the employer, one of half as many."""
-
-    @model_validator(mode="after")
-    def _possible(self) -> Self:
-        if math.prod(self.names) < 2 * self.people:
-            raise ValueError(f"people = {self.people}: there are {math.prod(self.names)} names; raise names or take fewer people")
-        return self
-
-    def ops(self) -> facts.Range:
-        """Least and most fields."""
-        return (1, 7)
-
-
 class WordCounts(Model):
     """The words that occur most often in a list (common and frequent words of RULER, arXiv:2404.06654). Difficulty `op` = words
     that are asked for: 10 and 3 there."""
@@ -362,7 +156,7 @@ class WordCounts(Model):
         return (1, max(1, sum(1 for _ in itertools.takewhile(lambda pair: pair[0] > pair[1], itertools.pairwise(counts[1:])))))
 
 
-Skill = Mano | Depo | Brevo | Lano | Capo | WordCounts
+Skill = Mano | Depo | Brevo | Lano | facts.Capo | WordCounts
 
 
 # All families.
@@ -382,7 +176,7 @@ class OwnTask(Extension):
 
 
 Task = Annotated[
-    op_dag.Task | facts.Task | Environment | Skill | adapters.Task | OwnTask,
+    op_dag.Task | facts.Task | environments.Environment | Skill | environments.PackagedTask | OwnTask,
     Field(discriminator="name"),
     written_as(OwnTask),
 ]
@@ -399,12 +193,12 @@ FAMILIES = {
     "mano": "interplay.tasks.skills:MANO",
     "depo": "interplay.tasks.skills:DEPO",
     "brevo": "interplay.tasks.skills:BREVO",
-    "lano": "interplay.tasks.grammars:LANO",
-    "capo": "interplay.tasks.skills:CAPO",
-    "word_counts": "interplay.tasks.skills:WORD_COUNTS",
-    "sql_questions": "interplay.tasks.environments.sql_questions:SQL_QUESTIONS",
+    "lano": "interplay.tasks.skills:LANO",
+    "capo": "interplay.tasks.facts.questions:CAPO",
+    "word_counts": "interplay.tasks.qa:WORD_COUNTS",
+    "sql_questions": "interplay.tasks.programs:SQL_QUESTIONS",
     "with_tools": "interplay.tasks.environments.given_tools:WITH_TOOLS",
-    **adapters.FAMILIES,
+    **environments.PACKAGED,
     "multihop": "interplay.tasks.multihop:MULTIHOP",
     "qa": "interplay.tasks.qa:QA",
     "programs": "interplay.tasks.programs:PROGRAMS",
@@ -414,8 +208,6 @@ FAMILIES = {
 }
 """Family -> `module:attribute` of its `tasks.family.Family`: those of the union, which generate problems, and those that judge
 rows which curation makes or files hold (column `family`)."""
-OWN = "interplay.tasks.transcripts:own_family"
-"""What makes a `Generator` of an object of a user's class."""
 
 
 class TaskKey(Model):

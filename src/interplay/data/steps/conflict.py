@@ -14,6 +14,7 @@ from interplay.data.steps.context_spec import ConflictPairs
 from interplay.data.steps.spec import Poison
 from interplay.tasks import family, multihop, spec as tasks_spec
 from interplay.tasks.facts import chains, people, questions
+from interplay.tasks.families import judge_family, multihop_item
 from interplay.tasks.op_dag import dag, terse_variants
 from interplay.tasks.verdict import BOX, Row, closing_brace
 
@@ -73,7 +74,7 @@ def _poison_graph(spec: Poison, row: Row, donors: Sequence[Row], letters: str, t
 
 def _poison_text(spec: Poison, row: Row, donors: Sequence[Row], letters: str, true_first: bool, draw: random.Draw) -> str | None:
     """The new solution (answer) or prompt of a row of prose."""
-    asked, some = family.multihop_item(row), [donors[draw() % len(donors)] for _ in range(ANSWER_DONORS)]
+    asked, some = multihop_item(row), [donors[draw() % len(donors)] for _ in range(ANSWER_DONORS)]
     wrong = partial(_wrong_answers, row, sorted({other.answer for other in some}))
     match spec.kind:
         case "answer":
@@ -86,14 +87,14 @@ def _poison_text(spec: Poison, row: Row, donors: Sequence[Row], letters: str, tr
 
 def _wrong_answers(row: Row, answers: Sequence[str]) -> list[str]:
     """The answers that the row's verifier judges wrong; it accepts equal values, such as 1/2 for 0.5, and aliases."""
-    module, before = family.judge_family(row.family), row.solution.rpartition(BOX)[0]  # which may be part of the format
+    module, before = judge_family(row.family), row.solution.rpartition(BOX)[0]  # which may be part of the format
     problem = module.loads(row.graph)
     return [answer for answer in answers if not module.verify(problem, f"{before}{BOX}{answer}}}", tasks_spec.Verify()).answer]
 
 
 def _sentences(rows: Sequence[Row]) -> list[str]:
     """Sentences of the documents of these rows, without repeats."""
-    found = (family.multihop_item(row) for row in rows)
+    found = (multihop_item(row) for row in rows)
     texts = {one.strip() for asked in found if asked for paragraph in asked.paragraphs for one in paragraph.sentences}
     return sorted(text for text in texts if text.endswith("."))
 

@@ -1,10 +1,11 @@
-"""Specs of curation steps that build prompts: long contexts, knowledge conflicts, decomposition, reformulation."""
+"""What specs of curation steps have in common; those of steps that build prompts: long contexts, knowledge conflicts,
+decomposition, reformulation."""
 
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from interplay.core.model import Count, Exact, Model, Natural, Share, Since, holds_once
+from interplay.core.model import Count, Model, Share, Since
 from interplay.core.references import ORDERED, Mix
 
 
@@ -38,39 +39,22 @@ class StepModel(Model):
         return self.EDITS
 
 
-# Entries of libraries (data/steps/turns.py), as prompts begin with them: the same for steps and for contexts of episodes.
+class SampledStep(StepModel):
+    """Common options of steps that read judged samples of the rows."""
+
+    READS_SAMPLES: ClassVar[bool] = True
+    LEAVES_QUESTIONS: ClassVar[bool] = True
+    by: Literal["strict", "answer"] = "strict"
+    """What counts as right: process and answer, or the answer alone, by any process."""
 
 
-LIBRARY = "library"
-"""Role of the library that the context of an episode finds entries in."""
+class SampledSolutions(SampledStep):
+    """Common options of steps whose rows have sampled solutions."""
 
-
-class Retrieval(Exact):
-    """Which entries of a library a prompt begins with."""
-
-    k: Count = 2
-    """Entries at most: as many as are found. A library of fewer is refused."""
-    by: Literal["bm25", "key", "random", "first"] = "bm25"
-    """bm25: the nearest, by the words of what they are found by (bm25s, the extra `search`); key: those found by the very text;
-    random: any, drawn by a key of the text: a control; first: the library's first ones, regardless of the text."""
-    shown: Annotated[str, holds_once("{entries}")] = "{entries}"
-    """Text before the prompt, with the field {entries}: their texts, the nearest one last, next to the prompt; of `first` in the
-    library's order. In characters that the tokenizer has."""
-    own: bool = False
-    """Whether entries of the row's own problem are shown, too (one of the same structural key)."""
-    seed: Natural = 0
-    """Key of the draws of by: random."""
-
-
-class WithEntries(StepModel, Retrieval):
-    """Each prompt begins with entries of a library: for models that are to learn to read entries, and for episodes of one turn.
-    They are found by the prompt; of a prompt with turns by what was read last. Key `against`: the libraries, read as one in the
-    order of their roles."""
-
-    COMPARES: ClassVar[bool] = True
+    WRITES_ANEW: ClassVar[bool] = True
     EDITS: ClassVar[bool] = True
-    RUN: ClassVar[str] = "turns:show_entries"
-    name: Literal["with_entries"] = "with_entries"
+    per_prompt: Count = 1
+    """Solutions or pairs that a row gives at most, each a row of its own. Samples whose texts are equal count once."""
 
 
 # Steps that make long-context problems of multi-hop items (LoongRL, arXiv:2510.19363; RULER's needles; LongRLVR,

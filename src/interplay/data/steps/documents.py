@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from interplay.tasks import family, multihop, verdict
+from interplay.tasks.families import multihop_item
 
 # The questions and documents of a stage's rows, from which contexts are built. Draws do not depend on the order of the rows.
 
@@ -89,7 +90,7 @@ class Library:
 def build_library(rows: Sequence[verdict.Row], needed_only: bool = False) -> tuple[Library, int]:
     """The library of the rows that have documents, and the number of rows without; of each item all documents, or only those that
     its answer needs."""
-    found = [(row, asked) for row in rows if (asked := family.multihop_item(row)) is not None]
+    found = [(row, asked) for row in rows if (asked := multihop_item(row)) is not None]
     if needed_only:
         found = [(row, needed_documents(asked)) for row, asked in found]
     keys: dict[str, str] = {}

@@ -14,7 +14,7 @@ from interplay.data import similarity, tokenizer
 from interplay.data.curate import StepInputs, StepResult, transform_row
 from interplay.data.steps import spec as steps
 from interplay.tasks import transcripts
-from interplay.tasks.family import judge_family
+from interplay.tasks.families import judge_family
 from interplay.tasks.spec import FAMILIES
 from interplay.tasks.verdict import Row
 

@@ -1,34 +1,15 @@
-"""Specs of the `curate` stage, and of its steps that select, label, rate, corrupt or rewrite rows."""
+"""Specs of the `curate` stage, and of its steps that select, label, rate, corrupt or rewrite rows; steps as a study has them."""
 
-from typing import Annotated, ClassVar, Literal, get_args
+from functools import cache
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import Field, model_validator
 
 from interplay.core.extension import Extension, written_as
-from interplay.core.model import Count, Model, Natural, Share, Since
+from interplay.core.model import Count, Keys, Model, Natural, Share, Since, Written, partial_model, union_of
 from interplay.core.references import ORDERED, Mix
-from interplay.data.steps import context_spec as context
-from interplay.data.steps.context_spec import StepModel
-from interplay.tasks.spec import Tools
-
-
-class SampledStep(StepModel):
-    """Common options of steps that read judged samples of the rows."""
-
-    READS_SAMPLES: ClassVar[bool] = True
-    LEAVES_QUESTIONS: ClassVar[bool] = True
-    by: Literal["strict", "answer"] = "strict"
-    """What counts as right: process and answer, or the answer alone, by any process."""
-
-
-class SampledSolutions(SampledStep):
-    """Common options of steps whose rows have sampled solutions."""
-
-    WRITES_ANEW: ClassVar[bool] = True
-    EDITS: ClassVar[bool] = True
-    per_prompt: Count = 1
-    """Solutions or pairs that a row gives at most, each a row of its own. Samples whose texts are equal count once."""
-
+from interplay.data.steps import context_spec as context, turns_spec as turns
+from interplay.data.steps.context_spec import SampledSolutions, SampledStep, StepModel
 
 # Steps that label rows with a band of difficulty.
 
@@ -190,100 +171,6 @@ class PreferencePairs(SampledSolutions):
     """What is chosen: right samples, or the row's gold solution, against each wrong sample."""
 
 
-# Steps that make rows of logged trajectories (data/steps/turns.py).
-
-
-class LoggedTurns(SampledSolutions):
-    """Common options of these steps."""
-
-    WRITES_ANEW: ClassVar[bool] = False
-    LEAVES_QUESTIONS: ClassVar[bool] = False
-    per_prompt: Count = 1
-    """Samples of a row that are used, the first; such as differ."""
-    keep: Literal["right", "wrong", "all"] = "right"
-    """Which of them."""
-
-
-class ByTurn(LoggedTurns):
-    """Each turn of an episode as a row, whose prompt is what came before it: turns to be filtered, weighed or learnt one by one
-    (early experience, arXiv:2510.08558, without its reflections)."""
-
-    RUN: ClassVar[str] = "turns:by_turn"
-    name: Literal["by_turn"] = "by_turn"
-
-
-class ToPrompts(LoggedTurns):
-    """Episodes cut after a turn and what was read then, as prompts of one turn: multi-turn RL as a bandit over logged contexts
-    (Cobalt, in docs/papers.md). For families that judge a completion by itself, in episodes such as retry."""
-
-    RUN: ClassVar[str] = "turns:to_prompts"
-    name: Literal["to_prompts"] = "to_prompts"
-    keep: Literal["right", "wrong", "all"] = "all"
-    cut: Literal["each", "last"] = "each"
-    """After each turn but the last, or before the last turn alone."""
-
-
-class Relabel(LoggedTurns):
-    """Samples as solutions of a prompt that says what they came to, right or wrong: hindsight relabelling (arXiv:2302.05206), so
-    that failures teach, too, and the right one can be asked for."""
-
-    RUN: ClassVar[str] = "turns:relabel"
-    name: Literal["relabel"] = "relabel"
-    keep: Literal["right", "wrong", "all"] = "all"
-    template: str = Field(default="{reached}{prompt}", pattern=r"\{prompt\}")
-    """The prompt; {reached} is one of the words below. In characters that the tokenizer has."""
-    right: str = "1"
-    """Of a right sample."""
-    wrong: str = "0"
-    """Of a wrong one."""
-
-
-class EntryForm(StepModel):
-    """Common options of steps whose rows are the entries of a library. The prompt of an entry is the text that it is found by,
-    its solution the text that is shown. `entries.parquet` names for each what it was made of."""
-
-    unit: Literal["episode", "turn"] = "episode"
-    """episode: one entry of each, found by its prompt; turn: one of each turn, found by what was read before it, which before the
-    first is the prompt."""
-    entry: Annotated[str, Field(pattern=r"\{said\}|\{last\}")] = "{read}{said}\n"
-    """The text, with the fields {read} (what it is found by), {said} (the turn, or all that follows the prompt), {last} (the last
-    turn), {prompt}, {answer} (of the row) and {outcome}, one of the words below."""
-    right: str = "right"
-    """Of a right episode, or of a turn that was paid; of rows without samples."""
-    wrong: str = "wrong"
-    """Of others."""
-    unique: Literal["entry", "text"] = "entry"
-    """What counts once: the same text found by the same; or the same text, found by the first of what it was found by."""
-    size: Count = 1000
-    """Entries at most: those that the most episodes gave; of equally many the first in the order of their texts."""
-    shuffled: bool = False
-    """Whether each entry is found by what another one is found by, a control: a permutation drawn from the stage's seed."""
-
-
-class Library(EntryForm):
-    """Rows as a library of what their solutions do: of an expert, of a model that wrote them, or of samples that an earlier step
-    kept."""
-
-    RUN: ClassVar[str] = "turns:library_of_rows"
-    name: Literal["library"] = "library"
-
-
-class Experience(EntryForm, LoggedTurns):
-    """Sampled episodes as a library: what a model did on these rows, filtered by what it came to (the experience of Doctor-R1,
-    SLEA-RL and ACE, in docs/papers.md)."""
-
-    RUN: ClassVar[str] = "turns:library_of_samples"
-    name: Literal["experience"] = "experience"
-    turns: Literal["all", "paid", "unpaid"] = "all"
-    """Of unit: turn, which turns of the episodes: all, or those that the environment paid, or did not."""
-
-    @model_validator(mode="after")
-    def _paid_turns(self) -> "Experience":
-        if self.turns != "all" and self.unit == "episode":
-            raise ValueError(f"turns: {self.turns} goes with unit: turn; write unit: turn, or turns: all")
-        return self
-
-
 class Length(StepModel):
     """Rows whose prompt or solution has a length, in tokens, within a range."""
 
@@ -379,40 +266,15 @@ class ChatTemplate(StepModel):
     """System message; null: the template's own."""
 
 
-# Tools.
-
-
-class WithTools(StepModel):
-    """Each row with tools (docs/guide/tools.md): an episode `environment` replies to its calls, and the row's own family judges
-    its last turn. The solution becomes the transcript of an expert, where the family has one for a tool of the list: op_dag and
-    GSM8K for python, bios for sql, questions over documents for search. Rows of text (format text) are documents for the others
-    and no questions."""
-
-    WRITES_ANEW: ClassVar[bool] = True
-    EDITS: ClassVar[bool] = True
-    RUN: ClassVar[str] = "turns:give_tools"
-    name: Literal["with_tools"] = "with_tools"
-    tools: Tools
-    """The tools. The first for which the family has an expert is the one that transcripts use."""
-    prompt: Literal["whole", "question"] = "whole"
-    """question: without the documents of a question over documents, which are to be searched."""
-    instruction: str = ""
-    """Begins each prompt: for a model that is to know its tools."""
-    price: Annotated[float | None, Field(ge=0, le=1)] = None
-    """Each call costs this, and a right answer pays 1, by the turn, for the reward `environment`; null: turns are not paid."""
-    without_expert: Literal["keep", "drop"] = "keep"
-    """A row without an expert's transcript keeps its own solution, which calls no tool, or is dropped."""
-
-
 # Curation: problem sets from problem sets.
 
 
 Filtering = Take | PassRate | Length | Deduplicate | Contamination | Label | Difficulty | Poison | CustomStep
-Prompting = context.Keychain | context.Needle | context.LongContext | context.Citation | ChatTemplate | context.WithEntries
+Prompting = context.Keychain | context.Needle | context.LongContext | context.Citation | ChatTemplate | turns.WithEntries
 Reformulating = context.Choice | context.Cloze | context.TrueFalse | context.Ladder
-Solving = context.Subproblems | context.Intervention | RejectionSampling | context.Atoms | context.Units | WithTools
+Solving = context.Subproblems | context.Intervention | RejectionSampling | context.Atoms | context.Units | turns.WithTools
 Pairing = PreferencePairs | RatedPairs | context.ConflictPairs
-Logged = ByTurn | ToPrompts | Relabel | Library | Experience
+Logged = turns.ByTurn | turns.ToPrompts | turns.Relabel | turns.Library | turns.Experience
 Every = Filtering | Prompting | Reformulating | Solving | Pairing | Logged
 Step = Annotated[Every, Field(discriminator="name"), written_as(CustomStep)]
 STEPS: dict[str, type[StepModel]] = {kind.model_fields["name"].default: kind for kind in get_args(get_args(Step)[0])}
@@ -450,3 +312,31 @@ class CurateSpec(Model):
                 written = f"steps.{number} ({step.name}) rewrites prompts or solutions"
                 raise ValueError(f"{written}, which would undo {edit}; put it before {edit}")
         return self
+
+
+# Steps as a study writes them.
+
+
+class SampleKeys(Keys):
+    """Keys of a step that reads samples of its rows."""
+
+    arm: str = ""
+    """The arm whose final model samples the rows; `before`: the model that the stage which reads the set starts from."""
+    evaluate: str = ""
+    """The evaluate stage that configures the sampling."""
+
+
+class CompareKeys(Keys):
+    """Keys of a step that compares its rows with other sets."""
+
+    against: list[str] = []
+    """Problem sets to compare with."""
+
+
+def _step(model: type[StepModel]) -> type[Model]:
+    """The model of a step in a study's YAML."""
+    reads = ((model.READS_SAMPLES, SampleKeys), (model.COMPARES, CompareKeys))
+    return partial_model(model, f"{model.__name__}Keys", bases=tuple(keys for read, keys in reads if read))
+
+
+StepKeys = Annotated[dict[str, Any], Written(cache(lambda: union_of(map(_step, STEPS.values()), "name", written_as(CustomStep))))]

@@ -14,12 +14,13 @@ import pyarrow as pa
 from interplay.core import model, random
 from interplay.data import sets, tokenizer as text
 from interplay.data.curate import StepInputs, StepResult, transform_row
-from interplay.data.steps import spec as steps
-from interplay.data.steps.context_spec import LIBRARY, Retrieval, WithEntries
+from interplay.data.steps import turns_spec as steps
+from interplay.data.steps.turns_spec import LIBRARY, Retrieval, WithEntries
 from interplay.data.trajectory import segments_of
 from interplay.tasks.environments import given_tools, sandbox
-from interplay.tasks.family import Environment, Item, compact_json, judge_family, multihop_item
-from interplay.tasks.spec import SearchTool
+from interplay.tasks.environments.spec import SearchTool
+from interplay.tasks.families import judge_family, multihop_item
+from interplay.tasks.family import Environment, Item, compact_json
 from interplay.tasks.transcripts import MARK, TEXT, observations, policy_turns
 from interplay.tasks.verdict import Row
 

@@ -15,8 +15,9 @@ from interplay.core import artifact, execution
 from interplay.core.metrics import aligned, clock, pairs, quantity, read_telemetry, short, size
 from interplay.core.model import UserError, escape_control, nearest_name
 from interplay.data.audit import kept_findings
+from interplay.data.foreign import read_foreign
 from interplay.data.sets import FILES, Choice, find_groups, open_kept, read_problems, rows_at
-from interplay.data.trajectory import SEGMENTS, gold_text, read_foreign, shown_text, write_trajectories
+from interplay.data.trajectory import SEGMENTS, gold_text, shown_text, write_trajectories
 from interplay.kinds.stages import flat_leaves, non_default_leaves, numerics_class, other_contents
 from interplay.kinds.table import makes
 
@@ -59,7 +60,7 @@ def rollout_block(row: dict[str, Any], problem: dict[str, Any]) -> str:
 
 
 def show_rollouts(folder: Path, failed: bool | None, limit: int, step: int | None = None, error: str | None = None) -> str:
-    """The last `limit` distinct rollouts of an rl artifact, or of another trainer's files (data.trajectory.read_foreign), of a
+    """The last `limit` distinct rollouts of an rl artifact, or of another trainer's files (data.foreign.read_foreign), of a
     `step` or of all, or the first of an evaluate or generate artifact spread over its problems; `failed`: only those not strictly
     right (True), only those that are (False), or all (None); `error`: only those of a class.
 

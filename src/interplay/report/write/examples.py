@@ -19,7 +19,8 @@ from interplay.kinds.table import KINDS
 from interplay.report.inspect import compare
 from interplay.report.stats import frame
 from interplay.report.write import answers, headline, tables
-from interplay.tasks.family import Family, judge_family
+from interplay.tasks.families import judge_family
+from interplay.tasks.family import Family
 from interplay.tasks.spec import FAMILIES
 from interplay.tasks.transcripts import MARK
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from interplay.core.model import UserError
 from interplay.tasks.adapters.packages import PackageWorld, package, package_family
-from interplay.tasks.adapters.spec import Bfcl
+from interplay.tasks.environments.spec import Bfcl
 from interplay.tasks.family import Step
 
 REMEDY = (

@@ -19,10 +19,10 @@ import numpy as np
 
 from interplay.core import extension
 from interplay.core.model import UserError
-from interplay.tasks.adapters.spec import PackagedWorld
+from interplay.tasks.environments.spec import PackagedWorld
+from interplay.tasks.families import LOST, OwnProblem, OwnWorlds
 from interplay.tasks.family import Environment, Step
 from interplay.tasks.spec import OwnTask
-from interplay.tasks.transcripts import LOST, OwnProblem, OwnWorlds
 
 T = TypeVar("T", bound=PackagedWorld)
 

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from interplay.core.model import UserError, nearest_name
 from interplay.core.random import stream_key
 from interplay.tasks.adapters import packages
-from interplay.tasks.adapters.spec import ReasoningGym
+from interplay.tasks.environments.spec import ReasoningGym
 from interplay.tasks.family import Generator, Rendered, from_json
 from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import Verdict, first_error

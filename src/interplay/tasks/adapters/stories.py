@@ -13,7 +13,7 @@ from typing import Any
 
 from interplay.core.model import UserError, nearest_name
 from interplay.tasks.adapters.packages import PackageWorld, package, package_family
-from interplay.tasks.adapters.spec import ScienceWorld, TextWorld
+from interplay.tasks.environments.spec import ScienceWorld, TextWorld
 from interplay.tasks.family import Step
 
 # TextWorld. A game is compiled once per process, into a folder of its own; its story file is a function of the options.

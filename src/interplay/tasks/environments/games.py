@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 from interplay.core.random import Draw, stream, stream_key
 from interplay.tasks import family, spec, transcripts, verdict
+from interplay.tasks.environments.spec import Kuhn, TicTacToe
 from interplay.tasks.family import Game, Position, Rendered, Step
-from interplay.tasks.spec import Kuhn, TicTacToe
 
 LOST = -1.0
 ERRORS = ("truncated", "made_up", "illegal", "move", "answer")

@@ -15,7 +15,9 @@ from pydantic import TypeAdapter
 
 from interplay.tasks import spec
 from interplay.tasks.environments import sandbox
-from interplay.tasks.family import Environment, Family, Rendered, Step, Table, compact_json, judge_family
+from interplay.tasks.environments.spec import Tools
+from interplay.tasks.families import judge_family
+from interplay.tasks.family import Environment, Family, Rendered, Step, Table, compact_json
 from interplay.tasks.transcripts import UNANSWERED, play, policy_turns
 from interplay.tasks.verdict import BOX, Row, Verdict
 
@@ -23,7 +25,7 @@ NAME = "with_tools"
 ANSWERS = {"op_dag": "#{}", "op_dag_prose": " </solution> <answer> {} </answer>"}
 """How an answer without its process is written; other families have a box."""
 DONE = Step("", done=True)
-_TOOLS: TypeAdapter[list[Any]] = TypeAdapter(spec.Tools)
+_TOOLS: TypeAdapter[list[Any]] = TypeAdapter(Tools)
 
 
 class Given(NamedTuple):

@@ -22,8 +22,8 @@ from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 from interplay.core.model import UserError
+from interplay.tasks.environments.spec import PythonTool, SearchTool, SqlTool
 from interplay.tasks.family import Table
-from interplay.tasks.spec import PythonTool, SearchTool, SqlTool
 
 ERROR = "error: "
 """Begins a reply to a call that failed."""

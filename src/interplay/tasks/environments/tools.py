@@ -24,9 +24,9 @@ from typing import NamedTuple
 
 from interplay.core.random import Draw, draw_sample, stream, stream_key
 from interplay.tasks import family, spec, transcripts, verdict
+from interplay.tasks.environments.spec import BiosSearch, Calculator, SelfSearch, TwentyQuestions
 from interplay.tasks.facts import chains, people, questions
 from interplay.tasks.facts.chains import invented_name
-from interplay.tasks.spec import BiosSearch, Calculator, SelfSearch, TwentyQuestions
 from interplay.tasks.verdict import BOX, Verdict
 
 ATTRIBUTES = ("red", "big", "old", "soft", "loud", "flat", "warm", "rare")

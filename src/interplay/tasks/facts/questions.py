@@ -1,18 +1,20 @@
-r"""The text of bios: facts, questions and solutions, their parser, verifier and solver; and conflicts: the same questions with a
-context that contradicts a memorised fact or is irrelevant to it (KnowPO, arXiv:2408.03297)."""
+r"""The text of bios: facts, questions and solutions, their parser, verifier and solver; conflicts: the same questions with a
+context that contradicts a memorised fact or is irrelevant to it (KnowPO, arXiv:2408.03297); and biographies by heart (Capo)."""
 
 import json
 import re
 from collections.abc import Sequence
+from functools import cache
 from typing import NamedTuple
 
-from interplay.core.random import stream_key
+from interplay.core.random import Draw, stream, stream_key
 from interplay.tasks import multihop, spec
 from interplay.tasks.facts import chains
 from interplay.tasks.facts.people import Problem, Surface, generate, structure, world
-from interplay.tasks.facts.spec import ATTRIBUTES, Bios
+from interplay.tasks.facts.spec import ATTRIBUTES, Bios, Capo
 from interplay.tasks.family import Family, Generator, Item, Paragraph, Rates, Rendered, Table, compact_json, from_json
-from interplay.tasks.verdict import BOX, Verdict
+from interplay.tasks.skills import Asked, drawn_distinct, render_asked
+from interplay.tasks.verdict import BOX, Verdict, first_error
 
 # Text of facts and questions, and its parser.
 #
@@ -235,4 +237,76 @@ def structure_conflict(conflict: Conflict) -> str:
 
 CONFLICTS = Family(
     name="conflicts", errors=(*chains.ERRORS, IGNORANCE, OVER_INCLUSION), loads=loads_conflict, verify=verify_conflict
+)
+
+
+# Capo: a biography, by heart. `@f017i003l250=m05d03y150;hc020;u299;j05;w012;e262.`: name, day of birth, pronoun and city of
+# birth, university, major, city of work, employer. Of Physics of Language Models: Part 4.1 (Allen-Zhu, arXiv:2512.17351), after
+# the released generator: facebookresearch/PhysicsLM4 at 7580696, data-synthetic-pretrain/Capo-bioS-bioR/Capo-bioS-bioR.py lines
+# 95-432. As there: how many values the fields have, and their order. Other than there: values are letters with numbers, each
+# sentence has one wording, of 46 to 52 there, and streams are keyed by the problem.
+#
+# Bits per parameter (arXiv:2404.05405) are to be had from `nll` of op 7, t tokens with the end of sequence:
+# people * (log2 of the product of names and values and 2 pronouns - nll * t / ln 2) / parameters.
+
+
+@cache
+def names_of(world: int, people: int, names: tuple[int, ...]) -> list[str]:
+    """The name of each person, all different."""
+    draw = stream("capo", "names", world, people, *names)
+    return drawn_distinct(people, lambda: _numbered("fil", names, draw))
+
+
+def _numbered(letters: str, counts: Sequence[int], draw: Draw) -> str:
+    return "".join(_one_of(letter, draw() % count, count) for letter, count in zip(letters, counts, strict=True))
+
+
+def _one_of(letter: str, number: int, count: int) -> str:
+    """A value; all values of a field are of one length."""
+    return f"{letter}{number:0{len(str(count - 1))}d}"
+
+
+def generate_capo(task: Capo, seed: int, index: int, op: int) -> Asked:
+    """The biography of person `index` modulo their number, of which the last op parts are asked for."""
+    person = index % task.people
+    draw = stream("capo", task.world, person, *task.values)
+    *counts, employers = task.values
+    born = _numbered("mdy", counts[:3], draw)
+    city, university, major = (_numbered(letter, [count], draw) for letter, count in zip("cuj", counts[3:], strict=True))
+    pronoun, employer, places = "hs"[draw() % 2], draw() % employers, max(1, employers // 2)
+    work = _one_of("w", stream_key("capo", "work", task.world, employer) % places, places)
+    reported = [born, pronoun + city, university, major, work]
+    name = names_of(task.world, task.people, task.names)[person]
+    parts = ["@", f"{name}=", *(f"{part};" for part in reported), f"{_one_of('e', employer, employers)}."]
+    return Asked("capo", "".join(parts[:-op]), "".join(parts[-op:]))
+
+
+def verify_capo(problem: Asked, completion: str, options: spec.Verify) -> Verdict:
+    """Right is the rest of the biography; the score is the share of its parts that are right, in their places. Errors:
+    `truncated` (no stop at the end), `answer`."""
+    said = completion.strip()
+    gold, parts = (re.split("[=;]", text) for text in (problem.answer, said))
+    hits = sum(one == other for one, other in zip(gold, parts, strict=False))
+    error = first_error(truncated=not said.endswith("."), answer=said != problem.answer)
+    return Verdict(error == "none", error == "none", hits / max(len(gold), len(parts)), error, said=said[:80])
+
+
+def vocabulary_of_capo(task: Capo) -> list[str]:
+    """Signs, pronouns, and each value as one piece."""
+    employers = task.values[-1]
+    counts = zip("filmdycujew", (*task.names, *task.values, max(1, employers // 2)), strict=True)
+    return [*"@=;.hs", *(_one_of(letter, number, count) for letter, count in counts for number in range(count))]
+
+
+CAPO = Generator(
+    name="capo",
+    errors=("truncated", "answer"),
+    loads=from_json(Asked),
+    verify=verify_capo,
+    generate=generate_capo,
+    render=render_asked,
+    solve=None,
+    structure=lambda problem: f"{stream_key(problem.prompt, problem.answer):016x}",
+    vocabulary=vocabulary_of_capo,
+    shared=lambda problem: True,
 )

@@ -1,6 +1,7 @@
-"""The families bios, synthetic people over a relation graph (From Atomic to Composite, arXiv:2512.01970), and taxonomy, a deep
-hierarchy whose facts enter the weights, for recall by depth."""
+"""The families bios, synthetic people over a relation graph (From Atomic to Composite, arXiv:2512.01970), taxonomy, a deep
+hierarchy whose facts enter the weights, for recall by depth, and capo, biographies by heart."""
 
+import math
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
@@ -162,6 +163,33 @@ class Taxonomy(Model):
     def ops(self) -> tuple[int, int]:
         """Least and most levels between a class and the ancestor in question."""
         return (1, self.depth if self.level == "recall" else 1)
+
+
+class Capo(Model):
+    """Knowledge capacity: biographies that are learnt by heart (bioS, Capo of Physics of Language Models: Part 4.1). Difficulty
+    `op` = fields that are left to say, from the employer alone to all six after the name; 7: the name, too. Biographies are the
+    same in all splits: a set of n takes the first n, and all of them evenly where n is large enough."""
+
+    name: Literal["capo"] = "capo"
+    world: Natural = 0
+    """Key of the people."""
+    people: Annotated[int, Field(ge=2, le=1_000_000)] = 1000
+    """People, each with a name of its own: N there, 50,000 to 2,000,000."""
+    names: tuple[Count, Count, Count] = (400, 400, 1000)
+    """First, middle and last names."""
+    values: tuple[Count, Count, Count, Count, Count, Count, Count] = (12, 28, 200, 200, 300, 100, 263)
+    """Months, days and years of birth, cities, universities, majors and employers. A pronoun is one of two; the city of work is a
+    function of the employer, one of half as many."""
+
+    @model_validator(mode="after")
+    def _possible(self) -> "Capo":
+        if math.prod(self.names) < 2 * self.people:
+            raise ValueError(f"people = {self.people}: there are {math.prod(self.names)} names; raise names or take fewer people")
+        return self
+
+    def ops(self) -> Range:
+        """Least and most fields."""
+        return (1, 7)
 
 
 Task = Bios | Taxonomy
