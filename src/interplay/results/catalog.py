@@ -17,7 +17,8 @@ from interplay.core import artifact
 from interplay.core.keys import parse_model
 from interplay.core.model import KeyPlace, UserError, nearest_name
 from interplay.kinds.stages import flat_leaves
-from interplay.report.metric_spec import Measure, measure_of
+from interplay.report.metric_spec import measure_of
+from interplay.report.shown_spec import Measure
 from interplay.report.spec import ReportSpec
 from interplay.results import locks, state
 from interplay.rl.spec import Method

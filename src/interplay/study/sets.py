@@ -13,7 +13,7 @@ from interplay.data.steps.turns_spec import EntryForm, WithEntries, WithTools
 from interplay.evaluate.generate_spec import GenerateSpec
 from interplay.evaluate.spec import EvaluateSpec
 from interplay.kinds import study_keys, table
-from interplay.report.figure_spec import Target
+from interplay.report.display_spec import Target
 from interplay.report.metric_spec import is_of_run
 from interplay.report.spec import ReportArm
 from interplay.rl.spec import RLSpec
