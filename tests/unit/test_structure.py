@@ -45,6 +45,11 @@ def test_docstrings_comments_and_blank_lines_are_no_code(tmp_path: Path) -> None
     assert made["import lines, % of code"].value == 25
 
 
+def test_a_module_is_as_long_as_its_file(tmp_path: Path) -> None:
+    made = package(tmp_path, core__a="import json\n" + "# why\n" * 400)
+    assert (made["longest module, all lines"].value, made["longest module, all lines"].where) == (401, ["401 core.a"])
+
+
 def test_circles_and_imports_upward_are_named(tmp_path: Path) -> None:
     made = package(
         tmp_path,
