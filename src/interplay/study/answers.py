@@ -192,7 +192,7 @@ def check_samples(context: ArmContext, held: Held, rows: Rows, lineups: Mapping[
     of_arm = {row.arm: {name: _planned(context.plan, one) for name, one in row.evaluations.items()} for row in rows}
     for shown in _shown(context, list(of_arm), lineups):
         if shown.column in study.targets or metric_spec.is_of_run(shown.metric):
-            sets.check_on_target(study, rows, context.plan.stages, shown.metric, shown.column, shown.arms, shown.place)
+            declared.check_on_target(study, rows, context.plan.stages, shown.metric, shown.column, shown.arms, shown.place)
             continue
         for arm in shown.arms:
             holding = [name for name in of_arm[arm] if _holds(shown.column, held[arm][name], context.scale.bands)]

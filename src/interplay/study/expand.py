@@ -286,7 +286,7 @@ def _check(base: ArmContext, expanded: list[ExpandedArm], rows: list[ReportArm],
         one.name: {name: declared.bands_of(study, one.context.stages[name].given()["data"]) for name in study.evaluate}
         for one in expanded
     }
-    sets.check_targets(study, rows, plan.stages, declared.tested_bands(study), place)
+    declared.check_targets(study, rows, plan.stages, declared.tested_bands(study), place)
     answers.check_samples(base, held, rows, lineups)
     answers.check_showable(study, rows, plan.stages, place)
     for name in unused:
