@@ -244,7 +244,7 @@ def _shown(context: ArmContext, every: list[str], lineups: Mapping[str, report_s
             key = "difference" if test.value is None else "value"
             arms = [arm for arm in (test.arm, test.against) if arm is not None]
             yield Shown(place.key("claims", number, "test", key), test.metric, test.band, arms)
-    for keys, premise, test in study.premises():
+    for keys, premise, test in declared.premises(study):
         if (of := premise.of) is not None and premise.recorded is None:
             yield Shown(place.key(*keys), of.value or test.metric, of.band or test.band, list(premise.arms.values()))
 

@@ -12,6 +12,7 @@ from interplay.data.spec import is_whole
 from interplay.kinds import study_keys
 from interplay.kinds.study_keys import Reason, Sets
 from interplay.kinds.table import KINDS, MODELS
+from interplay.report.claim_spec import Premise, Test
 from interplay.report.display_spec import Target
 from interplay.report.metric_spec import is_of_run
 from interplay.report.spec import ReportArm
@@ -90,6 +91,17 @@ def _names_of_data(context: ArmContext) -> Named:
     yield from ((place.key("seeds", "vary"), name, study.stages, "stage") for name in (study.seeds.vary if study.seeds else []))
 
 
+def premises(study: Study) -> Iterator[tuple[tuple[str | int, ...], Premise, Test]]:
+    """The premises of claims and of fights, each with its keys and what it is a premise of."""
+    for number, claim in enumerate(study.claims):
+        for at, premise in enumerate(claim.requires):
+            yield ("claims", number, "requires", at), premise, claim.test
+    for name, table in study.tables.items():
+        if table.contrast is not None and table.fight is not None:
+            for at, premise in enumerate(table.contrast.requires):
+                yield ("tables", name, "contrast", "requires", at), premise, table.fight
+
+
 def _names_shown(context: ArmContext) -> Named:
     """Bands of the evaluations in tables, figures and claims. Whether a set has a single op, the plan knows."""
     study, place = context.study, context.place
@@ -109,7 +121,7 @@ def _names_shown(context: ArmContext) -> Named:
             yield test.key("band"), claim.test.band, [*bands, *study.targets], what
         if claim.fails is not None:
             yield place.key("claims", number, "fails", "recorded"), claim.fails.recorded, study.stages, "stage"
-    for keys, premise, _ in study.premises():
+    for keys, premise, _ in premises(study):
         if premise.of is not None and premise.of.band and not premise.of.band.startswith("op:"):
             yield place.key(*keys, "band"), premise.of.band, [*bands, *study.targets], what
         if premise.recorded is not None:
@@ -149,7 +161,7 @@ def check_arm_names(study: Study, made: Collection[str], place: KeyPlace) -> Non
     for number, claim in enumerate(study.claims):
         test = place.key("claims", number, "test")
         named += [(test.key("arm"), claim.test.arm), (test.key("against"), claim.test.against)]
-    for keys, premise, _ in study.premises():
+    for keys, premise, _ in premises(study):
         named += [(place.key(*keys, key), arm) for key, arm in premise.arms.items()]
     _check_all((key, arm, made, "arm") for key, arm in named if arm is not None)
 
@@ -240,7 +252,7 @@ def _reads(study: Study, rows: list[ReportArm], place: KeyPlace) -> Iterator[Rea
             through = {row.arm for row in rows for stage in row.path if stage.name == fails.recorded}
             passed = [arm for arm in arms if arm in through]
             yield from (Read(own.key("fails"), fails.recorded, *named, passed or arms) for named in fails.numbers().items())
-    for keys, premise, _ in study.premises():
+    for keys, premise, _ in premises(study):
         if premise.improves and premise.recorded:
             yield Read(place.key(*keys), premise.recorded, "value", str(premise.improves.value), list(premise.arms.values()))
 

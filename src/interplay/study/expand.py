@@ -120,7 +120,8 @@ def load(
     sized = parse_model(Scale, tree["scale"], places["scale"])
     if any(stage.get("kind") == "source" for stage in typed.stages.values()):
         sized = compose.without_int8(sized)
-    return typed, sized.changed(typed.scales.get(scale)).with_candidates(typed.calibrate)
+    sized = compose.changed_scale(sized, typed.scales.get(scale))
+    return typed, compose.with_candidates(sized, typed.calibrate)
 
 
 def _known(folder: Path, name: str) -> None:
