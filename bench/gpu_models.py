@@ -22,7 +22,8 @@ from interplay.core.execution import Run
 from interplay.data import batches, corpus
 from interplay.model import device, folder
 from interplay.model.decoder import Decoder
-from interplay.model.spec import Optimizer, Shape
+from interplay.model.spec import Shape
+from interplay.model.trainer_spec import Optimizer
 from interplay.rollout.engine import engine
 from interplay.rollout.request import Request, Sampling
 from interplay.train import lm, loop

@@ -22,7 +22,8 @@ from interplay.core.execution import Run
 from interplay.data import problems, sets, tokenizer as text
 from interplay.data.spec import ProblemsSpec, TokenizerSpec
 from interplay.model import device, folder
-from interplay.model.spec import Shape, TuneOptimizer
+from interplay.model.spec import Shape
+from interplay.model.trainer_spec import TuneOptimizer
 from interplay.optim import optimizer
 from interplay.rl.assembly import RunState
 from interplay.rl.batch import Memory

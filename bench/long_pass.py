@@ -13,7 +13,8 @@ import torch
 
 from interplay.core.execution import Run
 from interplay.model import device, folder
-from interplay.model.spec import Shape, TuneOptimizer
+from interplay.model.spec import Shape
+from interplay.model.trainer_spec import TuneOptimizer
 from interplay.optim import optimizer
 from interplay.rl.batch import Batch
 from interplay.rl.reward_spec import ProcessReward

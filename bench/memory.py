@@ -23,7 +23,8 @@ from interplay.data.spec import CorpusSpec, ProblemsSpec, TokenizerSpec
 from interplay.evaluate.spec import EvaluateSpec
 from interplay.kinds import formulas, stages
 from interplay.model import folder
-from interplay.model.spec import Dtype, Memory, Shape, SourceSpec, TuneOptimizer
+from interplay.model.spec import Dtype, Memory, Shape, SourceSpec
+from interplay.model.trainer_spec import TuneOptimizer
 from interplay.results import state
 from interplay.rl.request_spec import FixedAllocation
 from interplay.rl.reward_spec import OwnReward

@@ -15,7 +15,7 @@ import torch
 from grpo import REWARD, prepare
 
 from interplay.core.execution import Run
-from interplay.model.spec import TuneOptimizer
+from interplay.model.trainer_spec import TuneOptimizer
 from interplay.rl.assembly import assemble_run
 from interplay.rl.loop import one_step
 from interplay.rl.reward_spec import OwnReward

@@ -31,7 +31,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from train import prepare  # bench/train.py
 
 from interplay.core.execution import Replica, Run
-from interplay.model import decoder, folder
+from interplay.model import folder
 from interplay.model.spec import Shape
 from interplay.rollout.native import Native
 from interplay.rollout.request import Request, Sampling
@@ -108,7 +108,7 @@ def rollouts(shape: Shape, dtype: str, sequences: int, replicas: list[int], how:
 
     def drawing(count: int, stacked: bool) -> Callable[[], float]:
         models = [folder.init_decoder(shape, VOCAB, seed).to(device) for seed in range(count)]
-        engine = Native(decoder.stacked(models) if stacked else models[0], how, getattr(torch, dtype))
+        engine = Native(lm.device.stacked(models) if stacked else models[0], how, getattr(torch, dtype))
         samplings = [Sampling(seed=seed, **given) for seed in range(count)]  # type: ignore[arg-type]
         return lambda: float(sum(made.lengths.sum() for made in engine.generate_each([asked] * count, samplings)))
 

@@ -32,7 +32,8 @@ from interplay.core.execution import Run
 from interplay.data import corpus, problems, tokenizer
 from interplay.data.spec import CorpusSpec, ProblemsSpec, TokenizerSpec
 from interplay.model import folder
-from interplay.model.spec import Optimizer, Shape
+from interplay.model.spec import Shape
+from interplay.model.trainer_spec import Optimizer
 from interplay.tasks.op_dag.spec import OpDag
 from interplay.train import lm, loop
 from interplay.train.loop import TrainingJob

@@ -3,7 +3,7 @@
 from typing import Any
 
 from interplay.core.execution import Run
-from interplay.model.spec import TuneOptimizer
+from interplay.model.trainer_spec import TuneOptimizer
 from interplay.rl.reward_spec import OwnReward
 from interplay.rl.spec import Method, RLSpec
 

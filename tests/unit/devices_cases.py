@@ -21,7 +21,8 @@ from interplay.core.model import Model
 from interplay.data import corpus, problems, tokenizer
 from interplay.data.spec import CorpusSpec, ProblemsSpec, TokenizerSpec
 from interplay.model import folder
-from interplay.model.spec import Shape, SourceSpec, TuneOptimizer
+from interplay.model.spec import Shape, SourceSpec
+from interplay.model.trainer_spec import TuneOptimizer
 from interplay.rl.loss_spec import ClippedLoss
 from interplay.rl.request_spec import FixedAllocation
 from interplay.rl.reward_spec import OwnReward

@@ -30,7 +30,8 @@ from interplay.data import corpus
 from interplay.data.spec import CorpusSpec
 from interplay.evaluate.spec import EvaluateSpec
 from interplay.kinds.table import KINDS as KINDS_OF
-from interplay.model.spec import Optimizer, Shape, TuneOptimizer, TuneSchedule
+from interplay.model.spec import Shape
+from interplay.model.trainer_spec import Optimizer, TuneOptimizer, TuneSchedule
 from interplay.rl.loss_spec import ClippedLoss
 from interplay.rl.request_spec import FixedAllocation
 from interplay.rl.reward_spec import OwnReward, StepsReward

@@ -15,9 +15,10 @@ from interplay.core.model import Model
 from interplay.evaluate.spec import ByReward
 from interplay.kinds.table import KINDS
 from interplay.model.spec import Shape
-from interplay.report.claim_spec import Controls, Failing, Forecast
-from interplay.report.figure_spec import ArmShown, Extrapolate, Placed
-from interplay.report.spec import Contrast, Gain, Registration, Stopping, Tune
+from interplay.report.claim_spec import Failing, Forecast
+from interplay.report.display_spec import Contrast, Extrapolate, Gain, Placed, Tune
+from interplay.report.shown_spec import ArmShown
+from interplay.report.spec import Controls, Registration, Stopping
 from interplay.rl.reward_spec import RewardTerm
 
 Path = tuple[str | int, ...]

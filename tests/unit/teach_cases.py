@@ -11,9 +11,9 @@ from interplay.core.execution import Run
 from interplay.data import sets, tokenizer
 from interplay.data.batches import Batch, Sequences, batch_of_sequences
 from interplay.model import folder
-from interplay.model.spec import Optimizer, TuneOptimizer
+from interplay.model.trainer_spec import Optimizer, TuneOptimizer
 from interplay.optim import optimizer
-from interplay.rl.spec import TeachSpec
+from interplay.rl.teach_spec import TeachSpec
 from interplay.train.lm import token_losses
 
 METHOD: dict[str, Any] = {

@@ -15,7 +15,8 @@ from interplay.core.execution import Run
 from interplay.core.model import UserError
 from interplay.kernels import library
 from interplay.model import folder
-from interplay.model.spec import Optimizer, Shape
+from interplay.model.spec import Shape
+from interplay.model.trainer_spec import Optimizer
 from interplay.optim import optimizer
 from interplay.run import resources
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from interplay.model.spec import Optimizer
+from interplay.model.trainer_spec import Optimizer
 from interplay.optim import distributed, optimizer
 
 

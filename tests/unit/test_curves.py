@@ -16,7 +16,8 @@ from interplay.core.metrics import read
 from interplay.evaluate.spec import EvaluateSpec
 from interplay.kinds import formulas
 from interplay.rl import draw, loop
-from interplay.rl.spec import RLSpec, TeachSpec
+from interplay.rl.spec import RLSpec
+from interplay.rl.teach_spec import TeachSpec
 
 MEMBER: dict[str, Any] = {"paper": "p"}
 

@@ -11,7 +11,7 @@ import pytest
 from devices_cases import CLOSE, LM, RL, Results, check_equal, environment, furthest, pretrain, rl_spec, weights
 
 from interplay.core.artifact import find, read_json, write_json
-from interplay.model.spec import Optimizer
+from interplay.model.trainer_spec import Optimizer
 from interplay.rl.advantage_spec import GaeAdvantage, ValueHead
 from interplay.rl.edit_spec import DynamicSampling
 from interplay.rl.loss_spec import ClippedLoss

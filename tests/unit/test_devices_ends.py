@@ -13,7 +13,7 @@ from devices_cases import LM, Results, check_equal, environment, lines, pretrain
 
 from interplay.core.artifact import last_save, read_json, write_json
 from interplay.core.execution import EXIT
-from interplay.model.spec import Optimizer
+from interplay.model.trainer_spec import Optimizer
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ import world
 from interplay.core import artifact
 from interplay.core.execution import Run
 from interplay.model import folder
-from interplay.model.spec import TuneOptimizer, TuneSchedule
+from interplay.model.trainer_spec import TuneOptimizer, TuneSchedule
 from interplay.rl.request_spec import FixedAllocation
 from interplay.rl.reward_spec import OwnReward
 from interplay.rl.spec import Method, RLSpec

@@ -19,9 +19,10 @@ from interplay.core.model import KeyPlace, UserError, parse_model
 from interplay.evaluate.spec import EvaluateSpec
 from interplay.model import folder
 from interplay.model.spec import Shape, SourceSpec
-from interplay.rl.spec import RLSpec, TeachSpec
+from interplay.rl.spec import RLSpec
+from interplay.rl.teach_spec import TeachSpec
+from interplay.rollout import vllm
 from interplay.rollout.engine import engine
-from interplay.rollout.vllm import engines
 from interplay.run.graph import check_external
 from interplay.study.check import check_companions, check_engine, check_judges, check_stage
 from interplay.study.plan import Stage
@@ -220,12 +221,12 @@ def test_where_vllm_is_not_installed_no_job_starts_and_the_extra_is_named_once(t
 
 def test_vllm_starts_beside_a_trainer_that_holds_most_of_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """It refuses to start where less of the GPU is free than its share, although it is told its cache in bytes."""
-    monkeypatch.setattr(engines, "vllm_misfit", lambda *given: "")
+    monkeypatch.setattr(vllm, "vllm_misfit", lambda *given: "")
     monkeypatch.setattr(metrics, "versions", lambda: {"vllm": "0.32.0"})
 
     def told(device: str) -> dict[str, Any]:
         decoder: Any = SimpleNamespace(shape=None, head=lambda: SimpleNamespace(device=torch.device(device)))
-        return engines.arguments(decoder, Path("model"), Run(engine_cache_mb=3), torch.bfloat16)
+        return vllm.arguments(decoder, Path("model"), Run(engine_cache_mb=3), torch.bfloat16)
 
     assert told("cuda")["gpu_memory_utilization"] <= 0.02
     assert (told("cuda")["kv_cache_memory_bytes"], told("cuda")["enforce_eager"]) == (3 << 20, False)
@@ -238,8 +239,8 @@ def test_vllm_starts_beside_a_trainer_that_holds_most_of_the_gpu(monkeypatch: py
 def test_a_server_sees_the_gpu_of_its_process_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
-    told = engines.environment_on(torch.device("cuda", 1))
+    told = vllm.environment_on(torch.device("cuda", 1))
     assert (told["CUDA_VISIBLE_DEVICES"], "RANK" in told) == ("5", False)
-    assert engines.environment_on(torch.device("cpu"))["CUDA_VISIBLE_DEVICES"] == ""
+    assert vllm.environment_on(torch.device("cpu"))["CUDA_VISIBLE_DEVICES"] == ""
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
-    assert engines.environment_on(torch.device("cuda", 1))["CUDA_VISIBLE_DEVICES"] == "1"
+    assert vllm.environment_on(torch.device("cuda", 1))["CUDA_VISIBLE_DEVICES"] == "1"

@@ -21,6 +21,7 @@ from interplay.data import sets, tokenizer
 from interplay.evaluate import sampling
 from interplay.evaluate.scores import Samples, answer_prior, powers_of_two, summarise
 from interplay.evaluate.spec import EvaluateSpec
+from interplay.optim import distributed
 from interplay.report.inspect.stage_view import show_rollouts
 from interplay.rollout.request import Rollouts
 from interplay.tasks.verdict import Row
@@ -203,7 +204,7 @@ def test_the_last_progress_line_shows_the_mean_over_all_samples_those_of_an_earl
     sampling.evaluate_model(SPEC, inputs, tmp_path / "first", HOW)
     earlier, kept = pq.read_table(tmp_path / "first" / "samples.parquet").slice(0, 80), tmp_path / "resume" / "shards"
     right = pa.array([True] * 60 + [False] * 20)
-    sampling.write_shard(kept, range(20), earlier.set_column(earlier.column_names.index("strict"), "strict", right))
+    distributed.write_shard(kept, range(20), earlier.set_column(earlier.column_names.index("strict"), "strict", right))
     capsys.readouterr()
     metrics = sampling.evaluate_model(SPEC, inputs, tmp_path, HOW)
     last = capsys.readouterr().err.splitlines()[-1]

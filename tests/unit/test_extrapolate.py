@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import report_study as study
 
+from interplay.report.display_spec import Extrapolate, Figure
 from interplay.report.draw import curves, figures
 from interplay.report.draw.curves import forecast
-from interplay.report.figure_spec import Extrapolate, Figure
-from interplay.report.metric_spec import SHARE
+from interplay.report.shown_spec import SHARE
 from interplay.report.stats import frame
 
 ASKED = Extrapolate(part=0.5, tolerance=0.05)

@@ -13,7 +13,8 @@ from test_lineup import fight
 
 from interplay.api import frames
 from interplay.core.model import UserError
-from interplay.report.spec import Contender, Lineup, Stopping, Try, Tune
+from interplay.report.display_spec import Tune
+from interplay.report.spec import Contender, Lineup, Stopping, Try
 from interplay.report.stats import contrast, frame, intervals, power, provenance, sequential
 from interplay.report.stats.frame import Results
 from interplay.report.write import answers, latex, page, text

@@ -8,9 +8,10 @@ from interplay.core.model import PermanentError
 from interplay.data.curate import StepInputs
 from interplay.data.steps.context_spec import Ladder
 from interplay.data.steps.reformulate import reformulate_rows
+from interplay.rl.difficulty_samplers import FormatLadder
 from interplay.rl.sampler import Outcome, PromptSource
 from interplay.rl.sampler_spec import FormatLadderSampler
-from interplay.rl.samplers import FormatLadder, build_sampler
+from interplay.rl.samplers import build_sampler
 from interplay.tasks.verdict import Row
 
 FORMATS = ["four_choice", "ten_choice", "cloze", "open"]

@@ -13,9 +13,9 @@ from interplay.core.model import KeyPlace, UserError, parse_model
 from interplay.model import folder
 from interplay.model.attention import rms_norm
 from interplay.model.spec import Shape
-from interplay.rl.model_samplers import GainRl, angles, common_prefix, score_all
 from interplay.rl.sampler import Encode, Outcome, PromptSource, prompt_lengths
 from interplay.rl.sampler_spec import GainRlSampler
+from interplay.rl.samplers import GainRl, angles, common_prefix, score_all
 
 SHAPE = Shape(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1, head_dim=8, intermediate_size=24)
 

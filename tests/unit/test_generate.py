@@ -28,7 +28,7 @@ from interplay.data import sets
 from interplay.data.spec import split_of
 from interplay.data.trajectory import read_trajectories
 from interplay.evaluate import generate
-from interplay.evaluate.spec import GenerateSpec
+from interplay.evaluate.generate_spec import GenerateSpec
 from interplay.report.inspect.stage_view import browse_rollouts, show_rollouts
 from interplay.report.stats import frame
 from interplay.report.write import examples as examples_of
@@ -239,7 +239,7 @@ RUNNER = """
 import json, sys
 from pathlib import Path
 from interplay.evaluate import generate
-from interplay.evaluate.spec import GenerateSpec
+from interplay.evaluate.generate_spec import GenerateSpec
 from interplay.core.execution import Run
 spec, inputs, out, how = (json.loads(a) for a in sys.argv[1:])
 print(json.dumps(generate.generate_rows(GenerateSpec(**spec), {k: Path(v) for k, v in inputs.items()}, Path(out), Run(**how))))

@@ -25,7 +25,7 @@ from interplay.evaluate.spec import EvaluateSpec
 from interplay.kernels import library
 from interplay.model import folder
 from interplay.model.decoder import Decoder
-from interplay.model.spec import Schedule, TuneOptimizer, TuneSchedule
+from interplay.model.trainer_spec import Schedule, TuneOptimizer, TuneSchedule
 from interplay.optim import optimizer
 from interplay.rl import continuation, edits, loop, losses, requests, update
 from interplay.rl.batch import Memory

@@ -10,8 +10,8 @@ from conftest import ROOT, copy_configs
 
 from interplay.core.artifact import split_ref
 from interplay.core.model import UserError
+from interplay.report.display_spec import Figure
 from interplay.report.draw import curves
-from interplay.report.figure_spec import Figure
 from interplay.report.stats import frame
 from interplay.report.stats.estimate import value
 from interplay.study.expand import plan_study

@@ -12,7 +12,10 @@ from report_study import arm, spec
 from served import Served, serving
 
 from interplay.core import artifact
+from interplay.core.execution import Run
+from interplay.core.model import Model
 from interplay.serve import data
+from interplay.study.plan import Stage
 
 HOSTILE = "<script>alert(1)</script>"
 ROWS = [
@@ -191,6 +194,23 @@ def test_an_arm_of_the_same_stages_is_named_with_the_one_that_stands_for_it() ->
         arm(name, seed, ["base:pretrain:b", f"rl:rl:{end.format(seed)}"], "e") for name, end in paths.items() for seed in (0, 1)
     ]
     assert data.equal_arms(spec(arms)) == [("swept[beta=0]", "rl")]
+
+
+def test_stages_of_one_label_are_named_by_the_seeds_that_they_are_made_for() -> None:
+    """As the corpora of bases with tokenizers of their own; where seeds do not distinguish them, by what they go into."""
+
+    def names(readers: dict[str, str]) -> list[str]:
+        made = [Stage("corpus", Model(), {}, Run(), "stages.gold.corpus", digest) for digest in readers]
+        made += [Stage("sft", Model(), {"corpus": digest}, Run(), label, label) for digest, label in readers.items()]
+        made += [Stage("report", Model(), {digest: digest for digest in readers}, Run(), "report", "r")]
+        return [*data.stage_names({stage.digest: stage for stage in made}).values()][: len(readers)]
+
+    assert names({"a": "sft/gold@0"}) == ["stages.gold.corpus"]
+    assert names({"a": "sft/gold@0", "b": "sft/gold@1"}) == ["stages.gold.corpus@0", "stages.gold.corpus@1"]
+    assert names({"a": "one/gold@0", "b": "two/gold@0"}) == [
+        "stages.gold.corpus of one/gold@0",
+        "stages.gold.corpus of two/gold@0",
+    ]
 
 
 def test_of_a_studys_file_the_question_alone_is_read(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from interplay.model.spec import Optimizer
+from interplay.model.trainer_spec import Optimizer
 from interplay.optim import optimizer
 from interplay.optim.optimizer import Muon
 
@@ -112,7 +112,7 @@ def test_gradients_are_clipped_to_the_norm_and_the_norm_before_is_returned() -> 
 def test_an_update_and_its_state_need_no_compiler() -> None:
     code = (
         "import sys, torch\n"
-        "from interplay.model.spec import Optimizer\n"
+        "from interplay.model.trainer_spec import Optimizer\n"
         "from interplay.optim import optimizer\n"
         "weights = torch.nn.Parameter(torch.ones(2, 2))\n"
         "rules = optimizer.build_optimizers(Optimizer(name='muon'), [('model.layers.0.w', weights), ('norm', torch.nn.Parameter(torch.ones(2)))])\n"

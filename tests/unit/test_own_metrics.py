@@ -21,9 +21,8 @@ from interplay.data.sets import load_pool
 from interplay.evaluate.sampling import evaluate_model
 from interplay.evaluate.scores import judge_own
 from interplay.evaluate.spec import EvaluateSpec
+from interplay.report.display_spec import Figure, Table
 from interplay.report.draw.figures import draw_figure
-from interplay.report.figure_spec import Figure
-from interplay.report.spec import Table
 from interplay.report.stats import frame
 from interplay.report.write import tables, text
 from interplay.study.expand import plan_study

@@ -41,9 +41,10 @@ from interplay.rl.loss_spec import ClippedLoss
 from interplay.rl.reward_spec import EnvironmentReward, OutcomeReward
 from interplay.rl.spec import Method, RLSpec
 from interplay.rl.update import bearing
+from interplay.rollout.calls import read_action
 from interplay.rollout.episodes import play_episodes
 from interplay.rollout.spec import Action, EnvironmentEpisode
-from interplay.rollout.turns import Played, read_action
+from interplay.rollout.turns import Played
 from interplay.tasks.environments import tools
 from interplay.tasks.families import add_own_family, task_family
 from interplay.tasks.family import Environment, Generator

@@ -11,7 +11,8 @@ import report_study as study
 from command_line import interplay
 from conftest import ROOT
 
-from interplay.report.spec import Contrast, Lineup
+from interplay.report.display_spec import Contrast
+from interplay.report.spec import Lineup
 from interplay.report.stats import contrast, frame
 from interplay.report.stats.estimate import Estimate
 from interplay.report.write import answers, export, latex, tables, text
@@ -139,7 +140,7 @@ def test_the_text_begins_with_the_answer_and_names_what_the_study_builds_on(tmp_
         claims=[{"says": "RL lifts the edge", "source": "arXiv:2512.07783", "test": test}],
     )
     made = answers.answer_study(frame.read_results(spec, inputs))
-    export.fill_paper(tmp_path / "out", made, contrast.claims_json(made.judged), ["2402.03300"], export.Look())
+    export.fill_paper(tmp_path / "out", made, answers.claims_json(made.judged), ["2402.03300"], export.Look())
     said = (tmp_path / "out/paper.tex").read_text()
     assert r"RL lifts the edge (indicated): strict pass@1 on edge, base $\to$ rl\_edge: +75.0 points" in said
     assert r"builds on \cite{shao2024grpo}" in said

@@ -11,10 +11,9 @@ from torch import Tensor
 from interplay.model import folder
 from interplay.model.heads import ValueHead
 from interplay.model.spec import Shape
-from interplay.rl.model_samplers import NetworkValue, Pcl
 from interplay.rl.sampler import Outcome, PromptSource
 from interplay.rl.sampler_spec import BetaValue, ModelValue, PclSampler
-from interplay.rl.samplers import build_sampler
+from interplay.rl.samplers import NetworkValue, Pcl, build_sampler
 
 SHAPE = Shape(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1, head_dim=8, intermediate_size=24)
 

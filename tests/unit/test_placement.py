@@ -19,7 +19,7 @@ from interplay.core.digest import canonical
 from interplay.core.metrics import read
 from interplay.kinds.stages import leaf_differences
 from interplay.model import folder, heads
-from interplay.model.spec import TuneOptimizer
+from interplay.model.trainer_spec import TuneOptimizer
 from interplay.results.catalog import report_spec
 from interplay.rl import loop
 from interplay.rl.reward_spec import ModelReward, terms_of

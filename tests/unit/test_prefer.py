@@ -21,7 +21,7 @@ from interplay.core.metrics import read
 from interplay.core.model import PermanentError, UserError
 from interplay.data import batches, sets
 from interplay.model import folder
-from interplay.model.spec import TuneOptimizer
+from interplay.model.trainer_spec import TuneOptimizer
 from interplay.train import prefer
 from interplay.train.prefer import LOSSES, Logps, implicit_rewards, preference_losses
 from interplay.train.spec import REFERENCE_FREE, PreferSpec

@@ -18,7 +18,7 @@ from interplay.core.artifact import write_json
 from interplay.core.execution import Run
 from interplay.core.metrics import read
 from interplay.data import batches, sets
-from interplay.model.spec import TuneOptimizer
+from interplay.model.trainer_spec import TuneOptimizer
 from interplay.tasks.transcripts import MARK
 from interplay.train import prefer, reward_model
 

@@ -21,7 +21,7 @@ from interplay.data import batches, sets, tokenizer
 from interplay.data.curate import StepInputs
 from interplay.data.steps.filter import RATERS, make_rated_pairs
 from interplay.data.steps.spec import RatedPairs
-from interplay.model.spec import TuneOptimizer
+from interplay.model.trainer_spec import TuneOptimizer
 from interplay.tasks.verdict import Row
 from interplay.train import prefer, reward_model
 from interplay.train.reward_model import accuracy_by_rater, route_heads

@@ -9,9 +9,8 @@ import report_study as study
 
 from interplay.core.model import KeyPlace, UserError, parse_model
 from interplay.report.claim_spec import Claim
+from interplay.report.display_spec import Figure, Table
 from interplay.report.draw import figures, style
-from interplay.report.figure_spec import Figure
-from interplay.report.spec import Table
 from interplay.report.stats import contrast, estimate, frame
 from interplay.report.stats.frame import Results
 from interplay.report.write import answers, tables, text

@@ -8,7 +8,7 @@ import pytest
 import report_study as study
 import test_report_examples as texts
 
-from interplay.report.figure_spec import readable
+from interplay.report.shown_spec import readable
 from interplay.report.stats import frame, provenance
 from interplay.report.write import answers, page
 from interplay.tasks.transcripts import MARK
@@ -176,8 +176,18 @@ def test_text_is_legible_and_everything_is_named_and_reachable(written: Path, da
     assert max(deeper - level for level, deeper in itertools.pairwise(levels)) <= 1
 
 
+OVERLAPS = """[...document.querySelectorAll('figure[data-figure="by_op"] svg[role="img"] text')].flatMap((one, number, all) => {
+  const own = one.getBoundingClientRect();
+  return all.slice(number + 1).filter((other) => {
+    const box = other.getBoundingClientRect();
+    return own.left < box.right && box.left < own.right && own.top < box.bottom && box.top < own.bottom;
+  }).map((other) => [one.textContent, other.textContent]);
+})"""
+"""Pairs of texts of a chart that lie on each other."""
+
+
 def test_a_phone_shows_every_tables_numbers_and_never_scrolls_sideways(written: Path) -> None:
-    inner, wide, tables = browser.use(
+    inner, wide, tables, overlaps = browser.use(
         written,
         """
         document.querySelectorAll("details").forEach((one) => (one.open = true));
@@ -185,12 +195,13 @@ def test_a_phone_shows_every_tables_numbers_and_never_scrolls_sideways(written: 
         return [innerWidth, document.documentElement.scrollWidth, [...document.querySelectorAll("tbody")].map((body) => {
           const head = body.querySelector("th").getBoundingClientRect(), cell = body.querySelector("td").getBoundingClientRect();
           return [head.width, cell.right];
-        })];""",
+        }), OVERLAPS];""".replace("OVERLAPS", OVERLAPS),
         width=390,
     )
     assert inner == wide == 390
     assert len(tables) >= 4
     assert all(head <= 0.4 * 390 and right <= 390 for head, right in tables)
+    assert overlaps == [], "texts of a chart"
 
 
 def test_a_term_is_explained_under_the_pointer_and_at_the_focus(written: Path) -> None:

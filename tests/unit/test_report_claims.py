@@ -92,7 +92,7 @@ def test_no_gain_at_any_seed_supports_a_bound_only_as_tight_as_the_prompts_allow
 
 
 def test_the_json_holds_the_test_the_verdict_and_the_estimate(tmp_path: Path) -> None:
-    (entry,) = contrast.claims_json([judge(results(tmp_path), **DIFFERENCE, at_least=0.1)])
+    (entry,) = answers.claims_json([judge(results(tmp_path), **DIFFERENCE, at_least=0.1)])
     assert entry["test"] == {**DIFFERENCE, "band": "edge", "at_least": 0.1}
     assert entry["verdict"] == "supported"
     assert entry["estimate"]["per_seed"] == [0.4375, 0.5, 0.5625]
@@ -151,7 +151,7 @@ def test_a_published_effect_stands_on_the_page_in_place_of_a_bound(tmp_path: Pat
     assert judged.verdict == "reproduced"
     (shown,) = headline.forest_rows(answers.Answer(found, [judged], {}, {}, [], {}))
     assert shown["claimed"] == "published +40 points (Figure 1)"
-    (entry,) = contrast.claims_json([judged])
+    (entry,) = answers.claims_json([judged])
     assert catalog.claim_lines([entry], {})[2].startswith(f"{'':16}published +40; for ")
 
 
@@ -286,7 +286,7 @@ def test_a_claim_about_bases_that_do_not_fail_states_how_many_do_and_the_mean_ov
         "1 of 6 bases failed (seed 4: -12.5, reward_last of rl 0.1, below reward_first 0.2), a share of 0 to 64 %; "
         f"over all {100 * every.value:+.1f} [{100 * every.low:+.1f}, {100 * every.high:+.1f}] points"
     )
-    (entry,) = contrast.claims_json([judged])
+    (entry,) = answers.claims_json([judged])
     assert (entry["failing"]["lost"], entry["failing"]["bases"]) == (1, 6)
     assert judged.caveat in catalog.claim_lines([entry], {})[3]
     (shown,) = headline.forest_rows(answers.Answer(found, [judged], {}, {}, [], {}))

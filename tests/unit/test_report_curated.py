@@ -5,9 +5,9 @@ from typing import Any
 
 import report_study as study
 
+from interplay.report.display_spec import Table
 from interplay.report.draw import diagram
 from interplay.report.inspect import chain
-from interplay.report.spec import Table
 from interplay.report.stats import frame, provenance
 from interplay.report.write import tables
 
@@ -78,10 +78,10 @@ STAGES = {
 
 
 def test_bands_of_a_curated_set_are_those_of_its_sources_and_steps_and_its_ops_are_not_told() -> None:
-    assert provenance.planned_bands("pool", STAGES) == {"id": [2], "edge": [4, 5]}
-    assert set(provenance.planned_bands("mixed", STAGES)) == {"id", "edge", "hotpot", "easy"}
-    assert provenance.planned_ops(provenance.planned_bands("pool", STAGES)) == [2, 4, 5]
-    assert provenance.planned_ops(provenance.planned_bands("mixed", STAGES)) is None
+    assert chain.planned_bands("pool", STAGES) == {"id": [2], "edge": [4, 5]}
+    assert set(chain.planned_bands("mixed", STAGES)) == {"id", "edge", "hotpot", "easy"}
+    assert chain.planned_ops(chain.planned_bands("pool", STAGES)) == [2, 4, 5]
+    assert chain.planned_ops(chain.planned_bands("mixed", STAGES)) is None
 
 
 def test_the_picture_leads_from_data_through_curation_to_the_stage_and_never_in_a_circle() -> None:

@@ -14,8 +14,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure as Canvas
 from matplotlib.text import Text
 
+from interplay.report.display_spec import Figure
 from interplay.report.draw import figures, style
-from interplay.report.figure_spec import Figure
 from interplay.report.stats import frame
 from interplay.report.stats.estimate import Estimate
 from interplay.report.stats.frame import Results
@@ -110,6 +110,19 @@ def test_the_numbers_beneath_panels_of_errors_stand_apart(tmp_path: Path) -> Non
     boxes = [label.get_window_extent() for axis in canvas.axes for label in axis.get_xticklabels() if label.get_text()]
     assert len(boxes) == 12
     assert all(box.x1 + 4 < other.x0 for box, other in itertools.pairwise(boxes))
+
+
+def test_names_of_narrow_bands_lie_in_further_rows_where_they_would_overlap(tmp_path: Path) -> None:
+    names = {op: f"{op} operations, a band with a name of some forty characters" for op in (2, 3, 4)}
+    found = results(tmp_path, ["an_arm"])
+    for table in found.prompts.values():
+        table["band"] = table["op"].map(names)
+    spec = found.spec.model_copy(update={"bands": {name: [op] for op, name in names.items()}})
+    canvas = drawn(found._replace(spec=spec), Figure(**FORMS["by op"]))
+    boxes = {text.get_text(): text.get_window_extent() for text in canvas.axes[0].texts}
+    assert list(boxes) == list(names.values())
+    assert not [pair for pair in itertools.combinations(boxes, 2) if boxes[pair[0]].overlaps(boxes[pair[1]])]
+    assert len({round(box.y0) for box in boxes.values()}) == 2
 
 
 def same_results(root: Path, steps: int = 3, **given: object) -> Results:

@@ -7,8 +7,8 @@ import pytest
 import report_study as study
 
 from interplay.core.model import UserError
+from interplay.report.display_spec import Gain, Table
 from interplay.report.inspect import explain
-from interplay.report.spec import Gain, Table
 from interplay.report.stats import frame
 from interplay.report.stats.frame import Results
 from interplay.report.write import answers, tables, text

@@ -11,8 +11,8 @@ import pytest
 import report_study as study
 
 from interplay.report.spec import ReportSpec
-from interplay.report.stats import notes
 from interplay.report.write import page as write_page
+from interplay.results import state
 
 
 def stage(root: Path, kind: str, digest: str, label: str, **deps: str) -> dict[str, Any]:
@@ -55,7 +55,7 @@ def finish(results: Path, kind: str, digest: str) -> None:
 
 
 def reasons(root: Path, stages: dict[str, dict[str, Any]]) -> dict[str, str]:
-    return notes.missing_reasons(stages, root / "results", root / "logs")
+    return state.missing_reasons(stages, root / "results", root / "logs")
 
 
 def test_a_stage_that_failed_says_its_failure_and_what_waits_for_it_names_it(plan: dict, tmp_path: Path) -> None:

@@ -13,9 +13,9 @@ from matplotlib.colors import to_hex
 
 from interplay.core.execution import Run
 from interplay.core.model import KeyPlace, UserError, parse_model
+from interplay.report.display_spec import Figure, Table
 from interplay.report.draw import figures, style
-from interplay.report.figure_spec import Figure
-from interplay.report.spec import ReportSpec, Table
+from interplay.report.spec import ReportSpec
 from interplay.report.stats import frame, provenance
 from interplay.report.write import answers, page, tables
 

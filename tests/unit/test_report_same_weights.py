@@ -9,7 +9,7 @@ from specs import SPECS
 from interplay.core.digest import canonical
 from interplay.core.execution import Run
 from interplay.report.claim_spec import Claim, Premise
-from interplay.report.spec import Table
+from interplay.report.display_spec import Table
 from interplay.report.stats import contrast, frame, notes
 from interplay.report.stats.frame import Results
 from interplay.report.write import page, tables, text

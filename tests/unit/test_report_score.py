@@ -11,9 +11,8 @@ import report_study as study
 from interplay.core.model import KeyPlace, UserError, parse_model
 from interplay.evaluate import scores
 from interplay.report.claim_spec import Test as Asserted
+from interplay.report.display_spec import Figure, Table
 from interplay.report.draw import figures
-from interplay.report.figure_spec import Figure
-from interplay.report.spec import Table
 from interplay.report.stats import estimate, frame
 from interplay.report.stats.frame import Results
 from interplay.report.write import latex, tables, text

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import report_study as study
 
+from interplay.report.display_spec import Table
 from interplay.report.inspect import chain
-from interplay.report.metric_spec import SHARE
-from interplay.report.spec import Table
+from interplay.report.shown_spec import SHARE
 from interplay.report.stats import frame
 from interplay.report.stats.frame import Results
 from interplay.report.write import latex, tables, text

@@ -9,7 +9,8 @@ import report_study as study
 
 from interplay.core import artifact
 from interplay.core.metrics import clock, quantity
-from interplay.report.spec import ReportSpec, Table
+from interplay.report.display_spec import Table
+from interplay.report.spec import ReportSpec
 from interplay.report.stats import budget, provenance
 from interplay.report.stats.estimate import Estimate
 from interplay.report.stats.frame import read_results
@@ -92,21 +93,21 @@ def test_the_realised_budget_of_an_arm_that_is_not_finished_is_not_shown(laid: t
 
 
 def test_cost_sums_what_is_recorded_and_says_what_is_not(laid: tuple) -> None:
-    rows = {row["kind"]: row for row in budget.stage_costs(look(laid))}
+    rows = {row["kind"]: row for row in provenance.stage_costs(look(laid))}
     assert (rows["pretrain"]["wall"], rows["pretrain"]["cpu"], rows["pretrain"]["memory"]) == ("2.00 h", "60.0 min", "0.50 GiB")
     assert rows["pretrain"]["rate"] == "100 tokens/s trained on"
     assert (rows["rl"]["wall"], rows["rl"]["attempts"]) == ("60 s (1 of 2 stages)", "3 (1 of 2 stages)")
-    assert rows["corpus"]["wall"] == rows["pretrain"]["gpu"] == budget.ABSENT
+    assert rows["corpus"]["wall"] == rows["pretrain"]["gpu"] == provenance.ABSENT
     assert rows["all"]["wall"] == "2.02 h (2 of 8 stages)"
     assert rows["all"]["memory"] == "2.00 GiB (2 of 8 stages)"
-    assert budget.where_and_when(look(laid)) == "on alpha, beta"
+    assert provenance.where_and_when(look(laid)) == "on alpha, beta"
 
 
 def test_gpu_time_is_wall_time_for_each_gpu_reserved(laid: tuple) -> None:
     spec, inputs = laid
     for digest, gpus in (("m", 4), ("m0", 0), ("m1", 0)):
         artifact.write_json(inputs[digest] / "stage.json", {"run": {"gpus": gpus}})
-    rows = {row["kind"]: row for row in budget.stage_costs(provenance.of_inputs(spec, inputs))}
+    rows = {row["kind"]: row for row in provenance.stage_costs(provenance.of_inputs(spec, inputs))}
     assert (rows["pretrain"]["gpu"], rows["rl"]["gpu"]) == ("8.00 h", "none")
 
 

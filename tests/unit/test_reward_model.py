@@ -19,7 +19,7 @@ from interplay.core.execution import Run
 from interplay.core.metrics import read
 from interplay.data import batches, sets
 from interplay.model import folder, heads as model_heads
-from interplay.model.spec import TuneOptimizer
+from interplay.model.trainer_spec import TuneOptimizer
 from interplay.train import reward_model
 from interplay.train.spec import RewardModelSpec
 

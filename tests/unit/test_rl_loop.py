@@ -16,7 +16,7 @@ from interplay.core.metrics import read
 from interplay.core.model import UserError
 from interplay.data import sets, tokenizer
 from interplay.model import folder
-from interplay.model.spec import TuneOptimizer
+from interplay.model.trainer_spec import TuneOptimizer
 from interplay.report.inspect.stage_view import show_rollouts
 from interplay.rl import loop
 from interplay.rl.edit_spec import DynamicSampling

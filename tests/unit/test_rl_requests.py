@@ -14,7 +14,7 @@ from rl_cases import batch_of, now_of
 
 from interplay.core.execution import Run
 from interplay.core.metrics import read
-from interplay.model.spec import TuneOptimizer
+from interplay.model.trainer_spec import TuneOptimizer
 from interplay.rl import loop
 from interplay.rl.advantage_spec import GroupAdvantage
 from interplay.rl.batch import Memory, MicroBatch, StepContext

@@ -29,7 +29,8 @@ from interplay.rl.rewards import score_completions
 from interplay.rl.sampler import Outcome, PromptSource
 from interplay.rl.sampler_spec import UniformSampler
 from interplay.rl.samplers import build_sampler
-from interplay.rl.spec import CAPABILITIES, SEAMS, RLSpec, TeachSpec
+from interplay.rl.spec import CAPABILITIES, SEAMS, RLSpec
+from interplay.rl.teach_spec import TeachSpec
 from interplay.tasks.verdict import Verdict
 
 # --- sampler ---

@@ -23,10 +23,9 @@ from interplay.rl.advantages import advantages
 from interplay.rl.draw import credited_rewards, episode_rewards
 from interplay.rl.reward_spec import EnvironmentReward, OutcomeReward, PayoffReward
 from interplay.rl.spec import Method, RLSpec
-from interplay.rollout import seats
 from interplay.rollout.episodes import play_episodes
 from interplay.rollout.spec import SeatsEpisode, SelfPlayEpisode
-from interplay.rollout.turns import Played
+from interplay.rollout.turns import Played, of_policy, only
 from interplay.tasks.environments.games import TIC_TAC_TOE, Board
 from interplay.tasks.families import add_own_family, judge_family
 from interplay.tasks.spec import OwnTask
@@ -48,7 +47,7 @@ def test_two_seats_of_the_policy_are_self_play() -> None:
     says = games.moves("783", "763", "1", "x")
     alone = play_episodes(SelfPlayEpisode(), games.setting(says), cases.asked([games.ROW], 4))
     both = play_episodes(episode({"first": POLICY, "second": POLICY}), games.setting(says), cases.asked([games.ROW], 4))
-    both = seats.only(both, both.learnt)
+    both = only(both, both.learnt)
     assert texts(both) == texts(alone)
     assert (both.prompts, both.turns, both.segments) == (alone.prompts, alone.turns, alone.segments)
     assert both.seats.tolist() == alone.seats.tolist()
@@ -136,7 +135,7 @@ def test_scripts_play_the_rules_and_change_places_where_the_seats_rotate() -> No
     row = cases.row("X...O.... X\n", "draw", "tic_tac_toe", TIC_TAC_TOE.dumps(board))
     setting = cases.setting(lambda text, sample: "x", [row])._replace(problem=lambda _: board)
     played = play_episodes(episode(seated, rotate=True), setting, cases.asked([row], 2))
-    policy = seats.of_policy(played)
+    policy = of_policy(played)
     assert policy.seats.tolist() == [1, 0], "the policy is second in sample 0 and first in sample 1"
     assert [row[-1].verdict.error for row in policy.turns] == ["illegal", "illegal"]
     assert policy.segments[0][1].text == "1\n" or policy.segments[0][1].seat == 0, "the expert's move was read"
@@ -197,7 +196,7 @@ def test_a_simulated_user_knows_what_the_policy_does_not() -> None:
     setting = cases.setting(says, [row])._replace(problem=lambda _: 7)
     spec = episode({"user": user, "agent": POLICY}, order=["user", "agent"], max_turns=4)
     played = play_episodes(spec, setting, cases.asked([row]))
-    agent = seats.of_policy(played)
+    agent = of_policy(played)
     assert [(one.kind, one.text, one.seat) for one in agent.segments[0]] == [
         ("context", "guess", None), ("context", "hello\n", 0), ("action", "what", 1), ("observation", "it is 7!\n", 0),
         ("action", "7", 1),

@@ -14,8 +14,8 @@ from hypothesis import given, strategies as st
 
 from interplay.core.artifact import read_json, write_json
 from interplay.core.execution import EXIT
-from interplay.evaluate import sampling
 from interplay.evaluate.spec import EvaluateSpec
+from interplay.optim import distributed
 
 FINISHED = st.lists(st.integers(1, 9), max_size=6)
 
@@ -29,16 +29,16 @@ def test_what_is_left_and_what_is_finished_is_each_problem_once(
     for gap, length in zip(gaps, lengths, strict=False):
         shard = range(start + gap, start + gap + length)
         if shard.stop <= problems:
-            sampling.write_shard(folder, shard, pa.table({"problem": list(shard)}))
+            distributed.write_shard(folder, shard, pa.table({"problem": list(shard)}))
         start = shard.stop
-    before, left = sampling.finished_shards(folder), sampling.remaining_shards(folder, problems, size)
+    before, left = distributed.finished_shards(folder), distributed.remaining_shards(folder, problems, size)
     assert sorted(problem for shard in [*before, *left] for problem in shard) == list(range(problems))
     assert all(0 < len(shard) <= size for shard in left)
     for shard in left:
-        sampling.write_shard(folder, shard, pa.table({"problem": list(shard)}))
+        distributed.write_shard(folder, shard, pa.table({"problem": list(shard)}))
     if problems:
-        assert sampling.read_shards(folder)["problem"].to_pylist() == list(range(problems))
-    assert sampling.remaining_shards(folder, problems, size) == []
+        assert distributed.read_shards(folder)["problem"].to_pylist() == list(range(problems))
+    assert distributed.remaining_shards(folder, problems, size) == []
 
 
 @pytest.fixture(scope="module")
@@ -64,10 +64,10 @@ def test_an_evaluation_goes_on_with_other_processes_and_batches(results: Results
     results.in_one("evaluate", spec, tmp_path, **how)
     out = results.ask("evaluate", spec, results.roles("evaluate"), processes=2, **how)
     process = results.start(out)
-    wait_for(lambda: len(sampling.finished_shards(out / "resume/shards")) >= 1)
+    wait_for(lambda: len(distributed.finished_shards(out / "resume/shards")) >= 1)
     process.send_signal(signal.SIGTERM)
     said = process.communicate(timeout=120)[1]
-    before = sampling.finished_shards(out / "resume/shards")
+    before = distributed.finished_shards(out / "resume/shards")
     assert (process.returncode, f"stopped at shard {len(before)} of 30; goes on when started again" in said) == (EXIT, True), said
     assert {len(shard) for shard in before} == {4}
     stage = json.loads((out / "stage.json").read_text())

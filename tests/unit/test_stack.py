@@ -15,8 +15,9 @@ from interplay.core.artifact import read_json
 from interplay.core.execution import Replica, Run
 from interplay.core.metrics import read
 from interplay.core.model import PermanentError, UserError
-from interplay.model import decoder, folder
-from interplay.model.spec import Optimizer, Schedule, Shape
+from interplay.model import decoder, device, folder
+from interplay.model.spec import Shape
+from interplay.model.trainer_spec import Optimizer, Schedule
 from interplay.run.graph import Graph
 from interplay.train import lm, stack
 from interplay.train.spec import PositionJumps, PretrainSpec, SftSpec
@@ -182,7 +183,7 @@ def test_the_products_of_a_stack_are_those_of_its_decoders() -> None:
     places = torch.arange(7).repeat(2)[None]
     with torch.no_grad():
         alone = [one.hidden(each.view(2, 7), places[:, :7]) for one, each in zip(decoders, ids, strict=True)]
-        whole = decoder.stacked(decoders)
+        whole = device.stacked(decoders)
         weights = whole.weights(torch.float32)
         rope = decoder.rotary(shape, places.expand(3, -1), torch.float32)
         together = decoder.forward(shape, weights, ids, rope, weights.attention((6, 7)))

@@ -16,7 +16,7 @@ from interplay.core.execution import Replica, Run
 from interplay.core.metrics import read, read_telemetry
 from interplay.core.model import PermanentError
 from interplay.model import folder
-from interplay.model.spec import TuneOptimizer
+from interplay.model.trainer_spec import TuneOptimizer
 from interplay.rl import loop
 from interplay.rl.edit_spec import DynamicSampling
 from interplay.rl.loss_spec import ClippedLoss

@@ -16,7 +16,7 @@ from interplay.core.execution import Replica, Run
 from interplay.core.model import PermanentError, UserError
 from interplay.evaluate.sampling import evaluate_model, evaluate_replicas
 from interplay.evaluate.spec import EvaluateSpec
-from interplay.model import decoder as decoders, folder
+from interplay.model import decoder as decoders, device, folder
 from interplay.rollout import engine as stack
 from interplay.rollout.engine import Request, Rollouts, Sampling, engine
 from interplay.rollout.native import Native
@@ -43,7 +43,7 @@ def drawn_both_ways(
     """(drawn together, drawn alone) of each."""
     how = Run(engine_batch=rows)
     alone = [Native(one, how, dtype).generate(*given) for one, *given in zip(made, asked, settings, strict=True)]
-    together = Native(decoders.stacked(made), how, dtype).generate_each(asked, settings)
+    together = Native(device.stacked(made), how, dtype).generate_each(asked, settings)
     return list(zip(together, alone, strict=True))
 
 
@@ -84,7 +84,7 @@ def test_of_bfloat16_most_samples_are_those_of_a_decoder_alone() -> None:
 def test_the_same_stack_draws_the_same_bytes() -> None:
     made, how = models(), Run(engine_batch=16)
     first, again = (
-        Native(decoders.stacked(made), how, torch.float32).generate_each(ASKED["other prompts"], SETTINGS["seeds"])
+        Native(device.stacked(made), how, torch.float32).generate_each(ASKED["other prompts"], SETTINGS["seeds"])
         for _ in range(2)
     )
     assert all(torch.equal(*pair) for one, other in zip(first, again, strict=True) for pair in zip(one, other, strict=True))

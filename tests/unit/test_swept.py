@@ -11,8 +11,9 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 
 from interplay.core.model import UserError
+from interplay.report.display_spec import Figure
 from interplay.report.draw import figures, style
-from interplay.report.figure_spec import COLORS, Figure, readable
+from interplay.report.shown_spec import COLORS, readable
 from interplay.report.spec import ReportSpec
 from interplay.report.stats import frame
 from interplay.report.stats.estimate import value

@@ -18,7 +18,7 @@ from interplay.core.model import UserError
 from interplay.data import sets, tokenizer
 from interplay.kinds.stages import realised_cost
 from interplay.model import folder
-from interplay.model.spec import TuneOptimizer
+from interplay.model.trainer_spec import TuneOptimizer
 from interplay.rl import proposals, teach
 from interplay.rl.teach import ask, become, probe, trained, weights
 

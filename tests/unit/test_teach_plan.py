@@ -7,7 +7,7 @@ from sift_study import STUDY, enter, plan, refusal
 
 from interplay.kinds.stages import planned_costs
 from interplay.results.catalog import plan_json
-from interplay.rl.spec import TeachSpec
+from interplay.rl.teach_spec import TeachSpec
 
 TEACHING = [
     ("  - /method@stages.rl.method: grpo\n", "  - /method@stages.rl.method: grpo\n  - /method@stages.soar.method: rloo\n"),

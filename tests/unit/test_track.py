@@ -25,7 +25,7 @@ from tracking import dump, finish, finish_all, finish_each_kind, rows, steps, st
 from interplay.cli import main
 from interplay.core import artifact, metrics
 from interplay.report.spec import ReportSpec
-from interplay.track import describe, live, views
+from interplay.track import arms, describe, live
 from interplay.track.arms import MOST_HEADLINES
 from interplay.track.mirror import DONE, SCORED, Mirror
 from snakemake_logger_plugin_mlflow import store
@@ -136,7 +136,7 @@ def test_saved_views_select_arms_and_curves_of_the_plan(lab: Lab, uri: str) -> N
     mirror = Mirror(plan, lab.results, uri)
     mirror.everything()
     tags = mirror.client.get_experiment(mirror.experiment).tags
-    kept = {key.removeprefix(views.TAG): json.loads(value) for key, value in tags.items() if key.startswith(views.TAG)}
+    kept = {key.removeprefix(arms.TAG): json.loads(value) for key, value in tags.items() if key.startswith(arms.TAG)}
     assert [kept[f"smoke-{name}"]["name"] for name in ("scores", "curves", "cost")] == [
         "Scores by arm (smoke)",
         "Learning curves (smoke)",
@@ -151,7 +151,7 @@ def test_saved_views_select_arms_and_curves_of_the_plan(lab: Lab, uri: str) -> N
     assert chosen["smoke-curves"] == {"base/base@0", "rl_edge/rl@0", "rl_hard/rl@0"}
     assert "metrics.`edge strict_pass_at_1`" in states["smoke-scores"]["selectedColumns"]
     assert states["smoke-curves"]["compareRunCharts"][0]["selectedMetricKeys"] == ["reward"]
-    scores, curves, cost = (views.address("http://127.0.0.1:5999/", "7", view) for view in views.study_views(plan))
+    scores, curves, cost = (live.address("http://127.0.0.1:5999/", "7", view) for view in arms.study_views(plan))
     assert scores.startswith(
         "http://127.0.0.1:5999/#/experiments/7/runs?workflowType=machine_learning&viewStateShareKey=smoke-scores"
     )
@@ -166,16 +166,16 @@ def test_the_views_are_links_above_the_runs_and_a_note_of_ones_own_is_kept(lab: 
 
     def note(text: str | None = None) -> str:
         if text is not None:
-            mirror.client.set_experiment_tag(mirror.experiment, views.NOTE, text)
+            mirror.client.set_experiment_tag(mirror.experiment, arms.NOTE, text)
         mirror.write_views()
-        return mirror.client.get_experiment(mirror.experiment).tags[views.NOTE]
+        return mirror.client.get_experiment(mirror.experiment).tags[arms.NOTE]
 
     links = note()
     path = f"#/experiments/{mirror.experiment}/runs?workflowType=machine_learning"
     assert links.startswith(f"[Scores by arm (smoke)]({path}&viewStateShareKey=smoke-scores&compareRunsMode=TABLE) · [Learning")
     assert "\n" not in links
-    other = views.study_views(plan)[0]._replace(key="laptop-scores", name="Scores by arm (laptop)")
-    views.write_views(mirror.client, mirror.experiment, [other], 1)
+    other = arms.study_views(plan)[0]._replace(key="laptop-scores", name="Scores by arm (laptop)")
+    arms.write_views(mirror.client, mirror.experiment, [other], 1)
     both = note()
     assert both.startswith(links)
     assert "[Scores by arm (laptop)]" in both

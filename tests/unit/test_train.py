@@ -17,7 +17,8 @@ from interplay.data import batches, corpus, problems, sets, tokenizer
 from interplay.data.spec import CorpusSpec, ProblemsSpec, TokenizerSpec
 from interplay.model import device, folder
 from interplay.model.decoder import Decoder
-from interplay.model.spec import Optimizer, Schedule, Shape
+from interplay.model.spec import Shape
+from interplay.model.trainer_spec import Optimizer, Schedule
 from interplay.tasks.op_dag.spec import OpDag
 from interplay.train import lm
 from interplay.train.lm import token_losses

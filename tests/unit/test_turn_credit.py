@@ -19,9 +19,10 @@ from interplay.rl.advantages import advantages, critic, gae
 from interplay.rl.batch import Batch, MicroBatch, Span, numbered_turns, take
 from interplay.rl.loss_spec import ClippedLoss
 from interplay.rl.losses import TURNS as TURN_NUMBERS, token_losses
+from interplay.rl.records import credit_metrics
 from interplay.rl.spec import RLSpec
-from interplay.rl.turn_credit import credit_metrics, critic_targets, earned
-from interplay.rl.turn_sources import Called, matched, of_turns, read_call, similarity, transported
+from interplay.rl.turn_credit import critic_targets, earned, of_turns
+from interplay.rollout.calls import Called, matched, read_call, similarity, transported
 
 PAID = [[0.2, 0.5, 1.0], [0.0, 0.4, 0.3], [0.6, 0.1], [1.0, 0.0], [0.25, 0.75]]
 """What turns are paid, of two groups of three and two episodes."""

@@ -29,7 +29,8 @@ from interplay.evaluate import sampling
 from interplay.evaluate.scores import judge_caps
 from interplay.evaluate.spec import EvaluateSpec
 from interplay.report import claim_spec
-from interplay.report.metric_spec import SHARE, check_metric, lower_is_better, measure_of
+from interplay.report.metric_spec import check_metric, lower_is_better, measure_of
+from interplay.report.shown_spec import SHARE
 from interplay.report.stats import frame
 from interplay.rl.advantages import advantages
 from interplay.rl.shaping import shape_rewards

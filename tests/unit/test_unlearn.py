@@ -19,7 +19,7 @@ from interplay.data import corpus
 from interplay.evaluate import scores
 from interplay.model import folder, heads
 from interplay.model.heads import Composed
-from interplay.model.spec import TuneOptimizer
+from interplay.model.trainer_spec import TuneOptimizer
 from interplay.rollout.engine import engine
 from interplay.rollout.request import Request, Sampling
 from interplay.train import unlearn

@@ -22,7 +22,7 @@ from interplay.core.execution import Run
 from interplay.core.model import UserError
 from interplay.model import folder
 from interplay.model.decoder import Decoder
-from interplay.model.spec import Optimizer
+from interplay.model.trainer_spec import Optimizer
 from interplay.optim import optimizer
 from interplay.rollout.engine import Engine, Request, Rollouts, Sampling, closing, engine
 from interplay.rollout.request import Heat, Scale

@@ -22,12 +22,12 @@ from interplay.core.model import Model
 from interplay.evaluate import sampling
 from interplay.evaluate.spec import EvaluateSpec
 from interplay.model import folder
-from interplay.model.spec import TuneOptimizer
+from interplay.model.trainer_spec import TuneOptimizer
 from interplay.rl import loop
 from interplay.rl.request_spec import FixedAllocation
 from interplay.rl.reward_spec import OwnReward
 from interplay.rl.spec import Method, RLSpec
-from interplay.rollout.vllm.engines import Freshness
+from interplay.rollout.vllm import Freshness
 from interplay.run import workers
 
 pytestmark = pytest.mark.vllm

@@ -23,7 +23,7 @@ from interplay.data import corpus, curate, problems, tokenizer
 from interplay.data.spec import CorpusSpec, ProblemsSpec, TokenizerSpec
 from interplay.data.steps.spec import CurateSpec
 from interplay.model import folder
-from interplay.model.spec import Optimizer, Schedule, TuneOptimizer
+from interplay.model.trainer_spec import Optimizer, Schedule, TuneOptimizer
 from interplay.rl import loop
 from interplay.rl.spec import Method, RLSpec
 from interplay.tasks.environments.spec import Calculator, SelfSearch, TicTacToe

@@ -17,6 +17,12 @@ ARMS = (
 )
 STAGE = ("  eval: {kind", "  gold: {kind: sft, data: {edge: 1.0}, validation: held_out}\n  eval: {kind")
 POINTS = "[...document.querySelectorAll('#chart path.mean')].map(path => path.getAttribute('d').split('L').length)"
+FOUR_SEEDS = """(() => {
+    const cell = document.querySelector("table.grid td .mark").parentNode;
+    for (let copies = 0; copies < 3; copies++) cell.append(cell.firstChild.cloneNode(true));
+    return new Set([...cell.children].map(one => one.offsetTop)).size;
+})()"""
+"""Heights at which the marks of a cell with four seeds lie."""
 
 
 @pytest.fixture
@@ -79,3 +85,8 @@ def other_views(page: Served, tab: Tab) -> None:
     for width in (390, 1400):
         tab._tell("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 500)
         assert tab.js("document.documentElement.scrollWidth - innerWidth") <= 0
+
+    tab._tell("Emulation.setDeviceMetricsOverride", width=390, height=900, deviceScaleFactor=1, mobile=True)
+    tab.js("location.href = '/study?study=quickstart&scale=smoke'")
+    wait_for(lambda: tab.js("document.querySelectorAll('table.grid td .mark').length") > 0, 60)
+    assert tab.js(FOUR_SEEDS) == 1, "seeds of a stage lie side by side"

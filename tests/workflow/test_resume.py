@@ -14,7 +14,7 @@ from conftest import BEHIND, Laboratory, below, saves, untrained, wait_for
 from interplay.core.artifact import done, is_leased, read_json
 from interplay.core.execution import EXIT
 from interplay.kinds.stages import digest_of_content
-from interplay.report.stats import notes
+from interplay.results import state
 from interplay.run import forkserver
 from interplay.study.expand import plan_study
 
@@ -145,7 +145,7 @@ def test_what_ends_interplay_run_ends_its_snakemake_and_their_stages(
     assert not done(out)
     assert "stopped at step" in (laboratory.folder / f"logs/pretrain/{out.name}.log").read_text()
     plan = plan_study(laboratory.folder / "configs", "quickstart", "smoke")
-    *stopped, command = notes.failure_lines(plan, laboratory.folder / "results", laboratory.folder / "logs")
+    *stopped, command = state.failure_lines(plan, laboratory.folder / "results", laboratory.folder / "logs")
     assert "stopped (goes on from step" in stopped[0]
     assert command == "next: `interplay run quickstart --scale smoke` goes on"
     assert not is_leased(out / "lease")

@@ -219,7 +219,7 @@ def _put_other_shards(segment: Segment, known: Path, out: Path) -> None:
     for shard in (range(segment.first), range(segment.last or problems, problems)):
         if shard:
             rows = samples.slice(shard.start * each, len(shard) * each)
-            sampling.write_shard(out / "resume" / "shards", shard, rows)
+            distributed.write_shard(out / "resume" / "shards", shard, rows)
 
 
 def _run_until(segment: Segment, out: Path) -> str:

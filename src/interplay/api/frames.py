@@ -16,7 +16,7 @@ from interplay.data.trajectory import Trajectory, read_trajectories
 from interplay.kinds.table import makes
 from interplay.report import claim_spec, metric_spec
 from interplay.report.spec import ReportArm
-from interplay.report.stats import confounds, contrast, estimate, frame, notes, provenance, sequential
+from interplay.report.stats import confounds, contrast, estimate, frame, provenance, sequential
 from interplay.report.write import answers
 from interplay.results import catalog, state as study_state
 from interplay.study import arms, expand
@@ -276,7 +276,7 @@ def _stages(plan: Plan, folders: dict[str, Path], states: dict[str, str], detail
 def _needs(plan: Plan, results: Path) -> tuple[frame.Results, list[sequential.Need]]:
     """The results of a plan, finished or not, and what each of its claims has and needs."""
     stages = catalog.plan_json(plan)
-    why = notes.missing_reasons(stages, results, results.parent / "logs")
+    why = study_state.missing_reasons(stages, results, results.parent / "logs")
     folders = {
         digest: artifact.folder(results, stage.kind, digest) for digest, stage in plan.stages.items() if digest != plan.report
     }
@@ -319,7 +319,7 @@ def verdict_lines(plan: Plan, results: Path) -> list[str]:
             at = f"{arm}/{test.band}/{test.difference}"
             values[at] = estimate.value(known, arm, test.band, str(test.difference)).value if test.band else None
     values = {at: None if value is None or math.isnan(value) else value for at, value in values.items()}
-    lines = [*catalog.claim_lines(contrast.claims_json(judged), values), *fight_lines(known)]
+    lines = [*catalog.claim_lines(answers.claims_json(judged), values), *fight_lines(known)]
     lines = lines or [f"{plan.study} makes no claims"]
     controls = [confounds.judge_controls(known).left] if known.spec.controls else []
     return [*lines, *controls, *answers.implementation_lines(known), *confounds.confound_lines(known)]

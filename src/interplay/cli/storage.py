@@ -376,7 +376,7 @@ def _is_started(plan: Plan) -> bool:
 
 
 def _mirror_plan(plan: Plan, to: str | None) -> str:
-    from interplay.track import live, mirror, views
+    from interplay.track import live, mirror
     from snakemake_logger_plugin_mlflow import store
 
     uri, begun = store.uri_of(to), time.monotonic()
@@ -390,4 +390,4 @@ def _mirror_plan(plan: Plan, to: str | None) -> str:
     found = ", ".join(f"{list(states.values()).count(status)} {status}" for status in dict.fromkeys(states.values()))
     spent = time.monotonic() - begun
     said = f"{plan.study} at {plan.scale}: {found or 'nothing started yet'}; {store.redacted(uri)}, {spent:.1f} s"
-    return "\n".join([said, *views.address_lines(plan, uri, opened.experiment)])
+    return "\n".join([said, *live.address_lines(plan, uri, opened.experiment)])

@@ -148,7 +148,7 @@ def run_study(
     """
     from interplay.api import single
     from interplay.cli import results
-    from interplay.report.stats import notes
+    from interplay.results import state
     from interplay.study import choices
 
     settings = [word for word in context.args if re.match(r"[\w.]+=", word)]
@@ -163,7 +163,7 @@ def run_study(
     more = [word for word in context.args if word not in settings] + (["--dry-run"] if dry else [])
     code = _run_snakemake(["all", *more, *_profile(profile), "--config", *chosen])
     if not dry or code:
-        for line in notes.failure_lines(plan, RESULTS, LOGS, bool(keys)) if code else results.report_lines(plan):
+        for line in state.failure_lines(plan, RESULTS, LOGS, bool(keys)) if code else results.report_lines(plan):
             model.print_visible(line)
     if code:
         raise typer.Exit(code)
@@ -220,7 +220,7 @@ def _add_replicates(plan: Plan, whole: Plan, end: float, profile: str | None) ->
     """Run look after look until all claims have stopped or the time is over. Exit code 1 with the cause where a stage fails."""
     from interplay.api import frames
     from interplay.cli import results
-    from interplay.report.stats import notes
+    from interplay.results import state
 
     made = 0
     while (count := frames.next_look(whole, RESULTS)) is not None and count > made and time.monotonic() < end:
@@ -230,7 +230,7 @@ def _add_replicates(plan: Plan, whole: Plan, end: float, profile: str | None) ->
         if time.monotonic() >= end and code:
             model.print_visible(f"the hours are used; `interplay settle {plan.study} --hours H` goes on where this stopped")
             return
-        for line in notes.failure_lines(look, RESULTS, LOGS, True) if code else results.report_lines(look):
+        for line in state.failure_lines(look, RESULTS, LOGS, True) if code else results.report_lines(look):
             model.print_visible(line)
         if code:
             raise typer.Exit(1)
@@ -265,11 +265,11 @@ def _run_snakemake(words: list[str], seconds: float | None = None) -> int:
     """Snakemake in a process group of its own, to which signals are passed on, so that they reach its jobs as well: these save
     and stop, as they do after so many seconds. Ctrl-Z suspends all of them. It also stops when this process is killed
     (`forkserver.end_with_launcher`)."""
-    from interplay.report.stats import notes
+    from interplay.results import state
     from interplay.run import forkserver
 
     life = os.pipe()
-    environment = {**os.environ, forkserver.LAUNCHER: str(life[0]), notes.SWITCH: "0"}  # said here, after what Snakemake says
+    environment = {**os.environ, forkserver.LAUNCHER: str(life[0]), state.SWITCH: "0"}  # said here, after what Snakemake says
     command = [sys.executable, "-m", "snakemake", *words]
     with subprocess.Popen(command, env=environment, pass_fds=life[:1], process_group=0) as process:
 

@@ -27,7 +27,8 @@ from interplay.data import curate, sets, tokenizer as text
 from interplay.data.foreign import question_key
 from interplay.data.spec import split_of
 from interplay.data.steps import reformulate
-from interplay.evaluate import sampling, spec as specs
+from interplay.evaluate import generate_spec as specs, sampling
+from interplay.optim import distributed
 from interplay.rollout import engine
 from interplay.rollout.request import Request
 from interplay.tasks import qa, transcripts, verdict
@@ -44,10 +45,10 @@ def generate_rows(spec: specs.GenerateSpec, inputs: dict[str, Path], out: Path, 
     torch.set_num_threads(how.threads)
     pool, kept = sets.load_pool([inputs["data.0"]]).rows, out / "resume" / "shards"
     sample = partial(sample_rows, spec, inputs["model"], pool, kept, out=out, how=how)
-    sampling.complete_shards(kept, len(pool), sampling.shard_size(spec.num_samples, how.engine_batch), sample)
+    distributed.complete_shards(kept, len(pool), sampling.shard_size(spec.num_samples, how.engine_batch), sample)
     if not execution.is_first_rank():
         return {}
-    table = sampling.read_shards(kept)
+    table = distributed.read_shards(kept)
     items, rows, found = rows_of_samples(spec, pool, table)
     if not rows:
         raise model.PermanentError(f"generate: {len(items)} items of {len(table)} samples give no row: {found['dropped']}")

@@ -28,12 +28,12 @@ from interplay.evaluate.spec import ENTROPY, EvaluateSpec, SampledSpec, SelectSp
 from interplay.kernels import exact
 from interplay.model import device, heads
 from interplay.optim import distributed
-from interplay.rollout import engine, seat_spec, seats
+from interplay.rollout import engine, seat_spec
 from interplay.rollout.episodes import play_episodes
 from interplay.rollout.judge import judged_samples, open_judge
 from interplay.rollout.request import Request, Rollouts, Sampling
 from interplay.rollout.spec import CompletionEpisode
-from interplay.rollout.turns import Played, Setting
+from interplay.rollout.turns import Played, Setting, of_policy
 from interplay.tasks import verdict
 from interplay.tasks.transcripts import UNANSWERED
 
@@ -66,7 +66,7 @@ def evaluate_model(
         found = harness.answer_table(spec.harness, inputs["data"], pool.rows, asked, COLUMNS)
         return _write(spec, pool.rows, found, None, out, ({}, {}))
     sample = partial(_sample, spec, inputs, pool, kept, out=out, how=how, stack=stack)
-    complete_shards(kept, len(pool.rows), shard_size(spec.num_samples, how.engine_batch), sample)
+    distributed.complete_shards(kept, len(pool.rows), shard_size(spec.num_samples, how.engine_batch), sample)
     gold = scores.nll_of_set(spec, inputs["model"], inputs["data"], how) if spec.nll else None
     if not execution.is_first_rank():
         return {}
@@ -75,7 +75,7 @@ def evaluate_model(
         given = [row.prompt for row in pool.rows], scores.gold_labels(pool.rows, spec.probe.quantity)
         placed = device.pick_device(how), how.micro_batch_tokens
         layers = heads.probe_layers(inputs["model"], inputs.get("compared"), *given, *placed)
-    return _write(spec, pool.rows, read_shards(kept), gold, out, layers)
+    return _write(spec, pool.rows, distributed.read_shards(kept), gold, out, layers)
 
 
 def _write(
@@ -92,15 +92,6 @@ def _write(
     turns = spec.episode.max_turns if spec.episode else 1
     found = layers[1] | scores.summarise(rows, samples, gold, by_sample) | trajectory.answers_by_turn(table, turns)
     return found | trajectory.results_by_seat(table)
-
-
-def complete_shards(kept: Path, problems: int, size: int, sample: Callable[[list[range]], None]) -> None:
-    """Have the missing shards sampled. Raises StoppedError where a signal ends that before the last one."""
-    if missing := remaining_shards(kept, problems, size):
-        sample(missing)
-        if left := len(remaining_shards(kept, problems, size)):
-            finished = len(finished_shards(kept))
-            raise execution.StoppedError(f"stopped at shard {finished} of {finished + left}")
 
 
 def _sample(
@@ -145,7 +136,7 @@ def _sample(
             if ranker:
                 table = scores.rank_samples(table, ranker, prompts, played.rollouts)
         else:
-            table = episode_rows(spec, pool, ids, seats.of_policy(played))
+            table = episode_rows(spec, pool, ids, of_policy(played))
         if judge:
             place = {pool.rows[i].index: pool.rows[i] for i in ids}
             asked = [place[index] for index in table["index"].to_pylist()]
@@ -188,7 +179,7 @@ def sample_shards(
 ) -> None:
     """Write this process's part of the missing shards (ids of problems) to a folder; a signal ends that early. `draw`: ids -> the
     samples, and the tokens sampled. Collective."""
-    before = len(finished_shards(kept))
+    before = len(distributed.finished_shards(kept))
     distributed.barrier()  # every process lists the missing shards before any is written
     clock = stack.clock if stack else time.monotonic
     total, tokens, started = before + len(missing), 0, clock()
@@ -198,10 +189,10 @@ def sample_shards(
             table, drawn = draw(list(shard))
             if stack:
                 artifact.mark_stacked(out)
-            write_shard(kept, shard, table)
+            distributed.write_shard(kept, shard, table)
             tokens += drawn
             rate = tokens * execution.world_size() / (clock() - started)
-            progress.update(len(finished_shards(kept)), strict=tally.strict(), tok_per_s=rate)
+            progress.update(len(distributed.finished_shards(kept)), strict=tally.strict(), tok_per_s=rate)
             stops = (execution.stop_requested(), False)
             if any(stack.agree(stops) if stack else stops):
                 break
@@ -279,42 +270,12 @@ def judged_rows(
     return pa.table(columns, schema=COLUMNS)
 
 
-# Shards of an evaluation: consecutive problems whose samples are drawn and judged together, each in its own file, so that a
-# killed evaluation does not repeat them, even if batch size and number of processes change on resume.
-#
-# A file `<start>-<stop>.parquet` has the samples of the problems start..stop-1 of the set.
+# Shards of an evaluation: consecutive problems whose samples are drawn and judged together (`optim.distributed`).
 
 
 def shard_size(num_samples: int, engine_batch: int) -> int:
     """Problems of a shard: whole engine batches of samples."""
     return max(1, engine_batch // num_samples) * SHARD_BATCHES
-
-
-def finished_shards(folder: Path) -> list[range]:
-    """The shards in the folder, in the order of their problems."""
-    names = (file.stem.split("-") for file in folder.glob("*-*.parquet"))
-    return sorted((range(int(start), int(stop)) for start, stop in names), key=lambda shard: shard.start)
-
-
-def remaining_shards(folder: Path, problems: int, size: int) -> list[range]:
-    """Shards of at most `size` problems that cover the set's `problems` without a shard in the folder."""
-    gaps, start = [], 0
-    for shard in [*finished_shards(folder), range(problems, problems)]:
-        gaps += [range(first, min(first + size, shard.start)) for first in range(start, shard.start, size)]
-        start = shard.stop
-    return gaps
-
-
-def write_shard(folder: Path, shard: range, samples: pa.Table) -> None:
-    """Write the samples of a shard, from any process of the stage."""
-    sink = pa.BufferOutputStream()
-    pq.write_table(samples, sink)
-    artifact.write_atomic(_shard_file(folder, shard), sink.getvalue().to_pybytes(), every_worker=True)
-
-
-def read_shards(folder: Path) -> pa.Table:
-    """The samples of all shards, in the order of their problems."""
-    return pa.concat_tables([pq.read_table(_shard_file(folder, shard)) for shard in finished_shards(folder)]).combine_chunks()
 
 
 class ProgressScore:
@@ -327,16 +288,12 @@ class ProgressScore:
 
     def strict(self) -> float:
         """The share of strictly right samples so far; NaN where there is none."""
-        for shard in finished_shards(self.folder):
+        for shard in distributed.finished_shards(self.folder):
             if shard not in self.read:
-                column = pq.read_table(_shard_file(self.folder, shard), columns=["strict"])["strict"]
+                column = pq.read_table(distributed.shard_file(self.folder, shard), columns=["strict"])["strict"]
                 self.read[shard] = pc.sum(column).as_py() or 0, len(column)
         right, samples = (sum(counts) for counts in zip((0, 0), *self.read.values(), strict=True))
         return right / samples if samples else math.nan
-
-
-def _shard_file(folder: Path, shard: range) -> Path:
-    return folder / f"{shard.start}-{shard.stop}.parquet"
 
 
 # The `select` stage: the best of the kept checkpoints of a stage, as a model.

@@ -317,52 +317,6 @@ def _layer_blocks(given: Pass) -> list[tuple[Blocks, Blocks]]:
     return [*((one, one) for one in each[:-1]), (each[-1], each[-1]._replace(first=last))]
 
 
-# -- behind the layers -------------------------------------------------------------------------------------------------
-
-
-def norm(x: Tensor, weight: Tensor, eps: float, blocks: Blocks) -> Tensor:
-    """x (M, D) over its root mean square, times weight (D,), whose gradient goes to sums."""
-    return _Norm.apply(x, weight, eps, blocks)
-
-
-class _Norm(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, eps: float, blocks: Blocks) -> Tensor:
-        x = x.contiguous()
-        out, inverse = torch.empty_like(x), x.new_empty(x.numel() // x.shape[-1])
-        call("norm_forward", x, weight, len(inverse), x.shape[-1], eps, inverse, out)
-        ctx.save_for_backward(x, weight, inverse)
-        ctx.blocks = blocks
-        return out
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight, inverse = ctx.saved_tensors
-        dx, blocks = torch.empty_like(x), ctx.blocks
-        dweight = blocks.gradient("norm", *weight.shape)
-        call("norm_backward", gradient.contiguous(), x, inverse, weight, x.shape[-1], blocks.given(), dx, dweight)
-        return dx, *blocks.found(dweight), None, None
-
-
-def rows_of(x: Tensor, places: Tensor) -> Tensor:
-    """Rows (N, D) of x (M, D), some more than once: their gradients are added in order."""
-    return _Rows.apply(x, places)
-
-
-class _Rows(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, places: Tensor) -> Tensor:
-        ctx.places, ctx.shape = places, x.shape
-        return x.index_select(0, places)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        rows, width = ctx.shape
-        dx = gradient.new_empty(rows, width)
-        call("embedding_backward", gradient.contiguous(), ctx.places, len(ctx.places), width, rows, None, dx)
-        return dx, None
-
-
 # -- output head -------------------------------------------------------------------------------------------------------
 
 

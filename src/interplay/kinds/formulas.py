@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 from interplay.model.spec import Load, Memory
-from interplay.rl.spec import TeachSpec
+from interplay.rl.teach_spec import TeachSpec
 from interplay.train.spec import TuneSpec
 
 Json = Mapping[str, Any]

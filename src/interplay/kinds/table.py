@@ -8,11 +8,13 @@ from typing import Any, Literal, NamedTuple
 from interplay.core import extension, model
 from interplay.data.spec import AuditSpec, CorpusSpec, DatasetSpec, ProblemsSpec, TokenizerSpec
 from interplay.data.steps.spec import CurateSpec
-from interplay.evaluate.spec import CalibrateSpec, EvaluateSpec, GenerateSpec, SelectSpec
+from interplay.evaluate.generate_spec import GenerateSpec
+from interplay.evaluate.spec import CalibrateSpec, EvaluateSpec, SelectSpec
 from interplay.kinds import formulas, study_keys
 from interplay.model.spec import SourceSpec
 from interplay.report.spec import ReportSpec
-from interplay.rl.spec import RLSpec, TeachSpec
+from interplay.rl.spec import RLSpec
+from interplay.rl.teach_spec import TeachSpec
 from interplay.train import spec as train
 
 

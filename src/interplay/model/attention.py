@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from interplay.kernels import exact, library
 from interplay.model.spec import Shape
 
 Attend = Callable[[int, Tensor, Tensor], Tensor]
@@ -300,6 +301,30 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     """x (..., D) over its root mean square, times weight (D,) or any shape that broadcasts (arXiv:1910.07467)."""
     plain = x.is_cuda or torch.compiler.is_compiling()
     return F.rms_norm(x, x.shape[-1:], None, eps) * weight if plain else _RmsNorm.apply(x, weight, eps)
+
+
+def summed_norm(x: Tensor, weight: Tensor, eps: float, blocks: exact.Blocks) -> Tensor:
+    """x (M, D) over its root mean square, times weight (D,), whose gradient goes to sums."""
+    return _SummedNorm.apply(x, weight, eps, blocks)
+
+
+class _SummedNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, eps: float, blocks: exact.Blocks) -> Tensor:
+        x = x.contiguous()
+        out, inverse = torch.empty_like(x), x.new_empty(x.numel() // x.shape[-1])
+        library.call("norm_forward", x, weight, len(inverse), x.shape[-1], eps, inverse, out)
+        ctx.save_for_backward(x, weight, inverse)
+        ctx.blocks = blocks
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight, inverse = ctx.saved_tensors
+        dx, blocks = torch.empty_like(x), ctx.blocks
+        dweight = blocks.gradient("norm", *weight.shape)
+        library.call("norm_backward", gradient.contiguous(), x, inverse, weight, x.shape[-1], blocks.given(), dx, dweight)
+        return dx, *blocks.found(dweight), None, None
 
 
 def rotate(x: Tensor, rope: tuple[Tensor, Tensor]) -> Tensor:

@@ -240,20 +240,6 @@ class Decoder(nn.Module):
         return Weights(embedding, fused, norm, head, halves, sums, self.blockwise, again)
 
 
-def stacked(decoders: Sequence[Decoder]) -> Decoder:
-    """The decoders, of one shape and on one device, as a stack: parameter p of replica r is p[r] of the stack. From here on the
-    decoders' own parameters are views of it, so that training it trains them."""
-    first = decoders[0]
-    whole = Decoder(first.shape, first.vocab_size)
-    whole.replicas, whole.halves = len(decoders), STACKED
-    own = [dict(decoder.named_parameters()) for decoder in decoders]
-    for name, parameter in whole.named_parameters():
-        parameter.data = torch.stack([each[name].detach() for each in own])
-        for replica, each in enumerate(own):
-            each[name].data = parameter.data[replica]
-    return whole
-
-
 def _per_channel(weight: Tensor) -> Tensor:
     """A norm's weight (D,), or of a stack (replicas, D) as (replicas, 1, D), which broadcasts to its states."""
     return weight if weight.ndim == 1 else weight.unsqueeze(-2)
@@ -393,7 +379,7 @@ def _normed(x: Tensor, weights: Weights, eps: float, blocks: Tensor | None = Non
         return rms_norm(x, weights.norm, eps)
     some = blocks if wanted is None or blocks is None else torch.searchsorted(wanted, blocks)
     empty = torch.zeros(1, dtype=torch.int64)  # without a gradient
-    return layers.norm(x, weights.norm.detach(), eps, exact.Blocks(empty if some is None else some, weights.sums))
+    return attention.summed_norm(x, weights.norm.detach(), eps, exact.Blocks(empty if some is None else some, weights.sums))
 
 
 def _embedded(ids: Tensor, table: Tensor) -> Tensor:

@@ -1,16 +1,17 @@
-"""Device of a stage, its speed (FLOP/s, utilisation), and the error of a pass that does not fit into memory."""
+"""Device of a stage, its decoder or stack of decoders there, its speed (FLOP/s, utilisation), and the error of a pass that does
+not fit into memory."""
 
 import functools
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
 
 from interplay.core import execution, model
 from interplay.kernels import exact, library
-from interplay.model.decoder import EAGER, LARGE_VOCABULARY, Decoder, compiled
+from interplay.model.decoder import EAGER, LARGE_VOCABULARY, STACKED, Decoder, compiled
 from interplay.model.spec import Numerics
 
 
@@ -54,6 +55,20 @@ def exact_decoder(decoder: Decoder) -> Decoder:
         raise model.UserError(refused.format(why))
     decoder.sums = exact.Sums(decoder)
     return decoder
+
+
+def stacked(decoders: Sequence[Decoder]) -> Decoder:
+    """The decoders, of one shape and on one device, as a stack: parameter p of replica r is p[r] of the stack. From here on the
+    decoders' own parameters are views of it, so that training it trains them."""
+    first = decoders[0]
+    whole = Decoder(first.shape, first.vocab_size)
+    whole.replicas, whole.halves = len(decoders), STACKED
+    own = [dict(decoder.named_parameters()) for decoder in decoders]
+    for name, parameter in whole.named_parameters():
+        parameter.data = torch.stack([each[name].detach() for each in own])
+        for replica, each in enumerate(own):
+            each[name].data = parameter.data[replica]
+    return whole
 
 
 # Throughput and utilisation.

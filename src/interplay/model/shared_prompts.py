@@ -6,12 +6,13 @@ eight and prompts as long as completions this saves 44 % of the tokens."""
 
 from collections.abc import Sequence
 from itertools import groupby
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import log_softmax
 
-from interplay.kernels import exact, layers
+from interplay.kernels import exact, library
 from interplay.model.attention import Attend, RunsAttend, activations, rotary, split_heads
 from interplay.model.decoder import Decoder, Weights, forward
 
@@ -130,6 +131,25 @@ def unit_sums(values: Tensor, units: Sequence[int]) -> list[int]:
     return [int(part.sum()) for part in values.cpu().split(list(units))]
 
 
+def rows_of(x: Tensor, places: Tensor) -> Tensor:
+    """Rows (N, D) of x (M, D), some more than once: their gradients are added in order."""
+    return _Rows.apply(x, places)
+
+
+class _Rows(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, places: Tensor) -> Tensor:
+        ctx.places, ctx.shape = places, x.shape
+        return x.index_select(0, places)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        rows, width = ctx.shape
+        dx = gradient.new_empty(rows, width)
+        library.call("embedding_backward", gradient.contiguous(), ctx.places, len(ctx.places), width, rows, None, dx)
+        return dx, None
+
+
 def _unit_states(
     decoder: Decoder, weights: Weights, prompts: list[list[int]], units: Sequence[int], tokens: Tensor, lengths: Tensor
 ) -> Tensor:
@@ -164,7 +184,7 @@ def _unit_states(
     attend = RunsAttend(over_runs, torch.tensor(runs, dtype=torch.int32), exact.unit_blocks(sizes))
     rope = weights.rotary(decoder.shape, torch.tensor(positions), torch.int8)
     states = forward(decoder.shape, weights, torch.tensor(ids), rope, attend, torch.tensor(wanted))
-    return layers.rows_of(states, torch.tensor(places))
+    return rows_of(states, torch.tensor(places))
 
 
 def predicting_states(

@@ -1,4 +1,4 @@
-"""Specs of model shapes, optimisers, schedules and pretrained models from outside."""
+"""Specs of model shapes, of what stages compute with them, and of pretrained models from outside."""
 
 import re
 from collections.abc import Mapping
@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 from pydantic import model_validator
 
 from interplay.core.execution import Run
-from interplay.core.model import Count, Model, NotNegative, Positive, Share, Since
+from interplay.core.model import Count, Model, Positive, Share, Since
 
 Dtype = Literal["float32", "bfloat16", "int8"]
 """Arithmetic of a decoder's matrix products."""
@@ -319,57 +319,6 @@ def is_foreign(config: Mapping[str, Any]) -> bool:
     ours = rope.get("rope_type", rope.get("type", "default")) == "default"
     ours &= all(config.get(name) in allowed for name, allowed in UNSUPPORTED.items())
     return config.get("model_type") in FOREIGN or (config.get("model_type") in CLASSES and not ours)
-
-
-class Optimizer(Model):
-    """AdamW for all parameters, or Muon for the matrices of the layers (torch.optim.Muon) and AdamW for the rest."""
-
-    KNOWN_AS: ClassVar[Mapping[str, str]] = {"lr": "learning_rate"}
-    VERSION = 2
-    name: Literal["adamw", "muon"] = "muon"
-    """adamw: AdamW alone; muon: both."""
-    learning_rate: NotNegative = 4e-3
-    """Peak rate of AdamW."""
-    muon_learning_rate: NotNegative = 0.02
-    """Peak rate of Muon."""
-    weight_decay: NotNegative = 0.01
-    """Decoupled decay of matrices."""
-    adam_beta1: Share = 0.9
-    """Decay of the first moment."""
-    adam_beta2: Share = 0.95
-    """Decay of the second moment."""
-    muon_momentum: Share = 0.95
-    """Momentum of Muon."""
-    max_grad_norm: NotNegative = 1.0
-    """Gradient norm is clipped to this; 0 leaves it alone."""
-
-
-class Schedule(Model):
-    """Learning rate over the run, as a factor on the peak: linear warm-up, then hold and decay."""
-
-    name: Literal["constant", "linear", "cosine"] = "linear"
-    """Shape of the decay."""
-    warmup_ratio: Share = 0.02
-    """Share of steps spent warming up."""
-    decay_ratio: Share = 0.4
-    """Share of steps, at the end, spent decaying (1.0: decay from the end of the warm-up on)."""
-    min_ratio: Share = 0.0
-    """Factor at the last step."""
-
-
-class TuneOptimizer(Optimizer):
-    """Defaults of stages that fine-tune, including RL: AdamW at a small rate without weight decay."""
-
-    name: Literal["adamw", "muon"] = "adamw"
-    learning_rate: NotNegative = 1e-4
-    weight_decay: NotNegative = 0.0
-
-
-class TuneSchedule(Schedule):
-    """Defaults of such stages: a constant rate."""
-
-    name: Literal["constant", "linear", "cosine"] = "constant"
-    warmup_ratio: Share = 0.0
 
 
 def check_checkpoints(checkpoints: list[int], steps: int) -> None:

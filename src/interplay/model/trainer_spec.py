@@ -1,5 +1,6 @@
-"""Trainers: who computes the losses, gradients and updates of a stage that trains, and what each expresses of its spec and
-of its run block. Who adds one writes a `Foreign` for each kind that it trains; what is not in it, it computes with any value."""
+"""Trainers: the optimiser and its schedule; who computes the losses, gradients and updates of a stage that trains, and what each
+expresses of its spec and of its run block. Who adds one writes a `Foreign` for each kind that it trains; what is not in it, it
+computes with any value."""
 
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
@@ -10,12 +11,70 @@ from pydantic import model_validator
 from interplay.core.curve import curves_in
 from interplay.core.digest import canonical
 from interplay.core.execution import Run
+from interplay.core.model import Model, NotNegative, Share
 from interplay.model.spec import ComputeSpec
 
 Trainer = Literal["native", "trl", "verl"]
 
 Spec = Mapping[str, Any]
 """A spec as JSON."""
+
+
+# The optimiser of a trainer, and its schedule.
+
+
+class Optimizer(Model):
+    """AdamW for all parameters, or Muon for the matrices of the layers (torch.optim.Muon) and AdamW for the rest."""
+
+    KNOWN_AS: ClassVar[Mapping[str, str]] = {"lr": "learning_rate"}
+    VERSION = 2
+    name: Literal["adamw", "muon"] = "muon"
+    """adamw: AdamW alone; muon: both."""
+    learning_rate: NotNegative = 4e-3
+    """Peak rate of AdamW."""
+    muon_learning_rate: NotNegative = 0.02
+    """Peak rate of Muon."""
+    weight_decay: NotNegative = 0.01
+    """Decoupled decay of matrices."""
+    adam_beta1: Share = 0.9
+    """Decay of the first moment."""
+    adam_beta2: Share = 0.95
+    """Decay of the second moment."""
+    muon_momentum: Share = 0.95
+    """Momentum of Muon."""
+    max_grad_norm: NotNegative = 1.0
+    """Gradient norm is clipped to this; 0 leaves it alone."""
+
+
+class Schedule(Model):
+    """Learning rate over the run, as a factor on the peak: linear warm-up, then hold and decay."""
+
+    name: Literal["constant", "linear", "cosine"] = "linear"
+    """Shape of the decay."""
+    warmup_ratio: Share = 0.02
+    """Share of steps spent warming up."""
+    decay_ratio: Share = 0.4
+    """Share of steps, at the end, spent decaying (1.0: decay from the end of the warm-up on)."""
+    min_ratio: Share = 0.0
+    """Factor at the last step."""
+
+
+class TuneOptimizer(Optimizer):
+    """Defaults of stages that fine-tune, including RL: AdamW at a small rate without weight decay."""
+
+    name: Literal["adamw", "muon"] = "adamw"
+    learning_rate: NotNegative = 1e-4
+    weight_decay: NotNegative = 0.0
+
+
+class TuneSchedule(Schedule):
+    """Defaults of such stages: a constant rate."""
+
+    name: Literal["constant", "linear", "cosine"] = "constant"
+    warmup_ratio: Share = 0.0
+
+
+# What a trainer from outside expresses.
 
 
 class Foreign(NamedTuple):

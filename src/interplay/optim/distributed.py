@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import torch
 import torch.distributed as dist
 from safetensors.torch import load_file, save as to_bytes
@@ -270,3 +272,50 @@ def restore_optimizers(tensors: dict[str, Tensor], optimizers: list[torch.optim.
             index, key = name.split(".")
             state["state"].setdefault(int(index), {})[key] = tensor
         optimizer.load_state_dict(state)
+
+
+# Resume state of a stage that samples: its shards, consecutive problems whose samples are made together, each in its own file, so
+# that a killed stage does not repeat them, even if batch size and number of processes change on resume.
+#
+# A file `<start>-<stop>.parquet` has the samples of the problems start..stop-1 of the set.
+
+
+def complete_shards(kept: Path, problems: int, size: int, sample: Callable[[list[range]], None]) -> None:
+    """Have the missing shards sampled. Raises StoppedError where a signal ends that before the last one."""
+    if missing := remaining_shards(kept, problems, size):
+        sample(missing)
+        if left := len(remaining_shards(kept, problems, size)):
+            finished = len(finished_shards(kept))
+            raise execution.StoppedError(f"stopped at shard {finished} of {finished + left}")
+
+
+def finished_shards(folder: Path) -> list[range]:
+    """The shards in the folder, in the order of their problems."""
+    names = (file.stem.split("-") for file in folder.glob("*-*.parquet"))
+    return sorted((range(int(start), int(stop)) for start, stop in names), key=lambda shard: shard.start)
+
+
+def remaining_shards(folder: Path, problems: int, size: int) -> list[range]:
+    """Shards of at most `size` problems that cover the set's `problems` without a shard in the folder."""
+    gaps, start = [], 0
+    for shard in [*finished_shards(folder), range(problems, problems)]:
+        gaps += [range(first, min(first + size, shard.start)) for first in range(start, shard.start, size)]
+        start = shard.stop
+    return gaps
+
+
+def write_shard(folder: Path, shard: range, samples: pa.Table) -> None:
+    """Write the samples of a shard, from any process of the stage."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(samples, sink)
+    artifact.write_atomic(shard_file(folder, shard), sink.getvalue().to_pybytes(), every_worker=True)
+
+
+def read_shards(folder: Path) -> pa.Table:
+    """The samples of all shards, in the order of their problems."""
+    return pa.concat_tables([pq.read_table(shard_file(folder, shard)) for shard in finished_shards(folder)]).combine_chunks()
+
+
+def shard_file(folder: Path, shard: range) -> Path:
+    """The file of the samples of a shard."""
+    return folder / f"{shard.start}-{shard.stop}.parquet"

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from interplay.core.curve import cosine
 from interplay.kernels import exact, library
-from interplay.model.spec import Dtype, Numerics, Optimizer, Schedule
+from interplay.model.spec import Dtype, Numerics
+from interplay.model.trainer_spec import Optimizer, Schedule
 
 # Muon (Jordan 2024, https://kellerjordan.github.io/posts/muon/): steps along the orthogonal matrix nearest to the momentum.
 #

@@ -3,7 +3,7 @@
 import math
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from interplay.core.model import Model, Share, Since
 from interplay.report.metric_spec import check_column, check_metric, find_metric, measure_of
@@ -268,32 +268,6 @@ class Forecast(Model):
         if self.interval is not None and not self.interval[0] < self.interval[1]:
             raise ValueError(f"interval = {list(self.interval)} must hold low < high")
         return self
-
-
-ControlKind = Literal["random", "format", "labels", "prior", "none", "sft"]
-
-
-class Controls(Model):
-    """What else may explain that an arm gains by RL, each an arm of its own, called `control_` and its kind, that is compared
-    with it. `controls: standard` is about the first claim that compares an arm after RL with what its RL started from."""
-
-    of: str
-    """The arm whose gain is to be explained: its path leads through RL."""
-    against: str
-    """The arm that ends where this RL starts, over which it gains."""
-    band: str
-    """A band, or `op:N`, on which gains are measured."""
-    value: str = "strict_pass@1"
-    """Metric of the gains."""
-    among: Annotated[list[ControlKind], Field(min_length=1)] = ["random", "format", "labels", "prior", "none", "sft"]
-    """random: the same RL, paid by chance; format: paid for readable answers, right or wrong; labels: paid for the answer of
-    another problem; none: no RL, and other samples; sft: SFT on gold solutions of the same problems, on as many tokens as RL may
-    train on. prior needs no arm: what answers score that are drawn without reading the problem."""
-
-    @property
-    def arms(self) -> dict[str, str]:
-        """Kind -> its arm, of those that have one."""
-        return {kind: f"control_{kind}" for kind in self.among if kind != "prior"}
 
 
 SUPPORTED, REFUTED, EQUIVALENT, NO_INFORMATION = "supported", "refuted", "equivalent", "no information"

@@ -2,15 +2,27 @@
 
 import dataclasses
 import functools
-import json
-import math
 import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Literal, NamedTuple
 
 from interplay.core.model import nearest_name
 from interplay.evaluate.spec import EvaluateSpec
+from interplay.report.shown_spec import (
+    ATTEMPTS,
+    COMPLETION_NATS,
+    FRACTION,
+    NATS,
+    RETURNED,
+    SECONDS,
+    SHARE,
+    SIGNED,
+    STEPS,
+    TOKENS,
+    TURNS,
+    Measure,
+    logged_measure,
+)
 from interplay.rollout.seat_spec import JUDGED
 
 UNITS = "units"
@@ -30,63 +42,6 @@ ERRORS = (
 )
 """Classes of the task families in the order in which they are drawn: right, wrong in a step, wrong in the answer or its form;
 then those of environments."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Measure:
-    """How numbers of a kind are written."""
-
-    factor: float
-    """From the number as it is kept to the one that is shown."""
-    decimals: int
-    unit: str
-    unit_of_differences: str
-    support: tuple[float, float]
-    """What a mean cannot leave."""
-
-    @property
-    def support_of_differences(self) -> tuple[float, float]:
-        """What a difference of two means cannot leave."""
-        return self.support[0] - self.support[1], self.support[1] - self.support[0]
-
-    @property
-    def bounded(self) -> bool:
-        """Whether a mean cannot leave [low, high] on either side."""
-        return math.isfinite(self.support[0]) and math.isfinite(self.support[1])
-
-    @property
-    def in_unit(self) -> str:
-        """What follows the name of a metric in a sentence: `in nats per token`, `per sample`."""
-        return self.unit if self.unit.startswith("per ") else f"in {self.unit}"
-
-    def unit_of(self, signed: bool) -> str:
-        """The unit of a number, or of a difference (`signed`)."""
-        return self.unit_of_differences if signed else self.unit
-
-    def shown(self, number: float, signed: bool = False) -> str:
-        """Never `-0.0`; a dash for NaN."""
-        if math.isnan(number):
-            return "–"
-        rounded = round(self.factor * number, self.decimals) + 0.0
-        return f"{rounded:{'+' if signed and rounded else ''}.{self.decimals}f}"
-
-
-SHARE = Measure(100, 1, "%", "points", (0.0, 1.0))
-SIGNED = Measure(100, 1, "points", "points", (-1.0, 1.0))
-"""The difference of two shares of the same samples."""
-NATS = Measure(1, 3, "nats per token", "nats per token", (0.0, math.inf))
-ATTEMPTS = Measure(1, 2, "attempts per sample", "attempts per sample", (0.0, math.inf))
-TURNS = Measure(1, 2, "per episode", "per episode", (0.0, math.inf))
-RETURNED = Measure(1, 3, "per sample", "per sample", (-math.inf, math.inf))
-"""What a function of the user's own returns for a sample, as it is."""
-STEPS = Measure(1, 1, "steps", "steps", (0.0, math.inf))
-TOKENS = Measure(1e-3, 1, "thousand tokens", "thousand tokens", (0.0, math.inf))
-SECONDS = Measure(1, 1, "CPU seconds", "CPU seconds", (0.0, math.inf))
-COMPLETION_NATS = Measure(1, 2, "nats per completion", "nats per completion", (-math.inf, math.inf))
-RAW = Measure(1, 3, "", "", (-math.inf, math.inf))
-"""What runs log, as it is."""
-FRACTION = Measure(1, 3, "", "", SHARE.support)
-"""A share that is written as it is kept, not in percent."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -284,37 +239,6 @@ GAINS = ("gain", "sharpening", "capability", "sharpening_split", "capability_spl
 """Columns of a table of gains (`stats.gain`): differences and shares of prompts."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Logged:
-    """A key of `metrics.jsonl`. Its mean over the first or the last steps is in the record, as `KEY_first` and `KEY_last`, and on
-    the validation set as `eval_KEY`. A pattern, such as `drawn/.+`, means keys that depend on the study. The rows are in
-    logged.json."""
-
-    name: str
-    heading: str = ""
-    """What an axis says; empty: the key."""
-    measure: Literal["raw", "fraction"] = "raw"
-
-
-LOGGED = tuple(Logged(**row) for row in json.loads(Path(__file__).with_name("logged.json").read_text(encoding="utf-8")))
-"""What runs log and record of themselves. Other keys are written as they are, and nothing is known of their support."""
-
-
-def logged_measure(key: str) -> Measure:
-    """How a key of `metrics.jsonl` or of a record is written, and what its mean cannot leave."""
-    found = (
-        FRACTION if row.measure == "fraction" else RAW
-        for row in LOGGED
-        if re.fullmatch(rf"(eval_)?({row.name})(_first|_last)?", key)
-    )
-    return next(found, RAW)
-
-
-def logged_heading(key: str) -> str:
-    """What the axis of a figure says of a key."""
-    return next((row.heading for row in LOGGED if row.name == key and row.heading), key)
-
-
 @functools.cache
 def find_metric(name: str) -> Metric | None:
     """The row of a name, with its K, CLASS or NAME filled in; None where it names no metric of evaluations."""
@@ -359,20 +283,10 @@ def lower_is_better(name: str) -> bool:
     return found is not None and found.better == "lower"
 
 
-def better_word(name: str, gap: float) -> str:
-    """What a difference is for a study: better or worse."""
-    return "better" if (gap < 0 if lower_is_better(name) else gap > 0) else "worse"
-
-
 def is_pass_rate(name: str) -> bool:
     """Whether this names a pass rate, `strict_pass@K` or `answer_pass@K`."""
     found = find_metric(name)
     return found is not None and found.per == "draw"
-
-
-def sums_up(column: str) -> bool:
-    """Whether a column of `prompts.parquet` is a sum over samples, so that those of several blocks of samples add up."""
-    return any(each.per != "prompt" and re.fullmatch(each.column.replace("{}", ".+"), column) for each in METRICS)
 
 
 def is_of_run(name: str) -> bool:
@@ -384,12 +298,6 @@ def is_of_run(name: str) -> bool:
 def metric_names() -> list[str]:
     """What a study can write, such as strict_pass@K."""
     return [each.name for each in METRICS]
-
-
-def each_class(cells: list[str], classes: list[str]) -> list[str]:
-    """The metrics of cells of a table, where `error` is one for each class."""
-    every = [f"{ERROR}:{name}" for name in classes]
-    return list(dict.fromkeys(part for cell in cells for part in (every if cell == ERROR else [cell])))
 
 
 def check_column(value: str) -> str:

@@ -1,81 +1,16 @@
-"""Specs of tables, figures, claims and matched budgets: what a study answers with."""
+"""The spec of a report: all that a study answers with, its controls, matched budgets, looks and registration."""
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from interplay.core.model import Count, Model, Natural, Share, Since
-from interplay.report.claim_spec import LEAST_BASES, Claim, Controls, Premise, Test
-from interplay.report.figure_spec import ArmShown, Figure, Placed, Target, readable
-from interplay.report.metric_spec import check_cell, check_column
+from interplay.core.model import Count, Model, Share, Since
+from interplay.report.claim_spec import LEAST_BASES, Claim
+from interplay.report.display_spec import Figure, Placed, Table, Target
+from interplay.report.shown_spec import ArmShown, readable
 
-# Pairwise comparisons: baseline, noise floor, tuning.
-
-
-class Tune(Model):
-    """A sweep within each arm of the study: of the combinations that differ only in the axis, the best on the tuning column, in
-    the mean over seeds and by the table's first cell, stands for the arm. Each arm has as many values to choose from."""
-
-    axis: str
-    """The axis, `stage.key`, such as rl.optimizer.learning_rate."""
-    band: str
-    """Column to choose by: a band of the evaluations that is none of the table's columns, so that nothing is judged by the
-    prompts that it was chosen by."""
-    bases: Annotated[list[Natural], Since([])] = []
-    """Seeds of a pilot, none of the study's: replicates with bases of their own, on which every arm has all its tries, and which
-    choose and are judged nowhere. Empty: the study's own replicates choose."""
-
-
-class Contrast(Model):
-    """Pairwise comparisons with a baseline arm: with Holm's correction and a seed-noise floor, or, as a fight, by one primary
-    outcome with Dunnett's."""
-
-    against: str
-    """The arm that the others are compared with: one of the study's, or a combination of one with axes."""
-    among: list[str] | None = None
-    """Arms (or combinations) that are compared with it; null: all but those of `noise`."""
-    noise: list[str] = []
-    """Arms, one or a list, each of which repeats one of the others with another random stream: `set: {rl.seed: 100}` adds 100 to
-    the seed of stage rl. Their differences are the noise floor; with dunnett there is none."""
-    correction: Literal["holm", "dunnett", "none"] = "holm"
-    """dunnett: a fight. The table has one column and one cell, the primary outcome; the variance is pooled over all arms on the
-    same bases, and intervals and p-values hold for all contenders together (Dunnett, 1955). holm: the p-values of all comparisons
-    that the table makes are adjusted together (Holm, 1979), each with the variance of its own."""
-    margin: Annotated[float | None, Since(None)] = None
-    """Of a fight: the largest difference that counts as none, as a fraction. A contender whose interval lies within it is
-    *equivalent*; without a margin a tie cannot be shown."""
-    effect: Annotated[Share, Since(0.1)] = 0.1
-    """Of a fight: the difference that it is to find, as a fraction. A plan whose replicates find it with a power below 0.8, by
-    the pilot, is refused unless it is exploratory."""
-    requires: Annotated[list[Premise], Since([])] = []
-    """Of a fight: premises, a positive control (`improves`) among them. Where one fails no contender is tested."""
-    tune: Tune | None = None
-    """A sweep that each arm was given; null: combinations stand for themselves."""
-
-    @field_validator("noise", mode="before", json_schema_input_type=str | list[str])
-    @classmethod
-    def _one_or_many(cls, value: Any) -> Any:
-        return [value] if isinstance(value, str) else value
-
-    @model_validator(mode="after")
-    def _fight_or_floor(self) -> "Contrast":
-        if self.correction != "dunnett":
-            if not self.noise:
-                raise ValueError(
-                    "noise: name an arm that repeats another with another random stream, or take correction: dunnett"
-                )
-            if self.margin is not None or self.requires:
-                key = "requires" if self.requires else "margin"
-                raise ValueError(f"{key} belongs to a fight; add correction: dunnett")
-        elif self.noise:
-            raise ValueError("noise has no place in a fight, which pools the variance of all arms; take it away")
-        elif not any(premise.improves for premise in self.requires):
-            remedy = "such as requires: [{improves: {arm: grpo, against: base, by: 0.1}}]"
-            raise ValueError(f"a fight requires a positive control that must be found, {remedy}")
-        if self.margin is not None and self.margin <= 0:
-            raise ValueError(f"margin = {self.margin:g} must be above 0")
-        return self
+# Who is compared in a table with a contrast, as the planner found it.
 
 
 class Try(Model):
@@ -104,93 +39,33 @@ class Lineup(Model):
     """Arm that repeats another with another random stream -> the other."""
 
 
-# Tables, figures and claims: what a study answers with.
+# Controls, matched budgets, looks and registration.
 
 
-class Gain(Model):
-    """What an arm gained over another, split by what that one could already do: sharpening or capability."""
+ControlKind = Literal["random", "format", "labels", "prior", "none", "sft"]
 
+
+class Controls(Model):
+    """What else may explain that an arm gains by RL, each an arm of its own, called `control_` and its kind, that is compared
+    with it. `controls: standard` is about the first claim that compares an arm after RL with what its RL started from."""
+
+    of: str
+    """The arm whose gain is to be explained: its path leads through RL."""
     against: str
-    """The arm that the others are compared with, such as the base that they start from."""
-    k: Count | None = None
-    """Samples in which a prompt counts as newly solved or lost; null: as many as the evaluations hold."""
-
-
-class Table(Model):
-    """Rows are arms; columns are bands (or single ops) by cells."""
-
-    rows: Literal["arm"] = "arm"
-    """What a row is."""
-    columns: list[str]
-    """Bands, single ops as `op:N`, or `op` for one column per op; or names of `targets`."""
-    cells: list[str]
-    """Metrics, such as strict_pass@1, score, nll, hacked (right answers whose process is wrong), error:CLASS, or own:NAME of a
-    function of the study's own; `error`: a cell for each class of errors that occurred; of targets such as steps_to_target."""
-    arms: Annotated[list[str] | None, Since(None)] = None
-    """Arms that have a row, in this order; an arm with axes stands for its combinations. Null: all, in the study's order."""
-    contrast: Annotated[Contrast | None, Since(None)] = None
-    """A further table with these columns and cells: differences to one arm with the noise floor and verdicts."""
-    against: Annotated[str | None, Since(None)] = None
-    """The cells are differences to this arm, with their intervals; null: values."""
-    gain: Annotated[Gain | None, Since(None)] = None
-    """A further table with these columns: the gain in strict pass@1 as sharpening and capability, prompts newly solved and
-    lost."""
-    title: Annotated[str, Since("")] = ""
-    """Heads the table; empty: its name."""
-    caption: Annotated[str, Since("")] = ""
-    """What it shows, above its notes."""
-
-    @field_validator("columns")
-    @classmethod
-    def _columns(cls, value: list[str]) -> list[str]:
-        if not value:
-            raise ValueError("empty; name a band, or op")
-        return [check_column(item) for item in value]
-
-    @field_validator("cells")
-    @classmethod
-    def _cells(cls, value: list[str]) -> list[str]:
-        if not value:
-            raise ValueError("empty; name a metric, such as strict_pass@1")
-        return [check_cell(item) for item in value]
-
-    @model_validator(mode="after")
-    def _one_kind_of_differences(self) -> "Table":
-        if self.contrast is not None and self.against is not None:
-            raise ValueError("against: a contrast shows differences already; take one of the two away")
-        return self
+    """The arm that ends where this RL starts, over which it gains."""
+    band: str
+    """A band, or `op:N`, on which gains are measured."""
+    value: str = "strict_pass@1"
+    """Metric of the gains."""
+    among: Annotated[list[ControlKind], Field(min_length=1)] = ["random", "format", "labels", "prior", "none", "sft"]
+    """random: the same RL, paid by chance; format: paid for readable answers, right or wrong; labels: paid for the answer of
+    another problem; none: no RL, and other samples; sft: SFT on gold solutions of the same problems, on as many tokens as RL may
+    train on. prior needs no arm: what answers score that are drawn without reading the problem."""
 
     @property
-    def fight(self) -> Test | None:
-        """What a fight measures of each contender; null where the table is none."""
-        if self.contrast is None or self.contrast.correction != "dunnett":
-            return None
-        return Test(difference=self.cells[0], band=self.columns[0], arm="contender", against=self.contrast.against)
-
-    @model_validator(mode="after")
-    def _one_outcome(self) -> "Table":
-        if self.contrast is not None and self.contrast.correction == "dunnett":
-            if self.columns == ["op"] or len(self.columns) != 1 or len(self.cells) != 1:
-                said = f"columns = {self.columns}, cells = {self.cells}"
-                raise ValueError(
-                    f"{said}: a fight has one primary outcome; name one column and one cell, others in another table"
-                )
-            faults = [fault for premise in self.contrast.requires if self.fight and (fault := premise.fault(self.fight))]
-            if faults:
-                raise ValueError(f"contrast.requires: {faults[0]}")
-        return self
-
-    @model_validator(mode="after")
-    def _judged_by_other_prompts(self) -> "Table":
-        tune = self.contrast.tune if self.contrast else None
-        if tune is not None:
-            check_column(tune.band)
-            if tune.band in self.columns:
-                raise ValueError(
-                    f"contrast.tune.band = '{tune.band}' is a column of this table: nothing may be judged by what it "
-                    "was chosen by; tune on another band"
-                )
-        return self
+    def arms(self) -> dict[str, str]:
+        """Kind -> its arm, of those that have one."""
+        return {kind: f"control_{kind}" for kind in self.among if kind != "prior"}
 
 
 class Match(Model):
@@ -370,6 +245,10 @@ class ReportSpec(Model):
     def label_of(self, arm: str) -> str:
         """What an arm is called in tables and figures."""
         return (self.shown[arm].label if arm in self.shown else "") or readable(arm)
+
+    def rows_of(self, arm: str) -> list[ReportArm]:
+        """An arm at each of its seeds."""
+        return [row for row in self.arms if row.arm == arm]
 
     def changes_of(self, claim: Claim) -> tuple[str, ...]:
         """`test.at_least: 0.1 → 0.05`, what of a claim differs from what was registered."""

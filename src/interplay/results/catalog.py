@@ -16,7 +16,8 @@ import yaml
 from interplay.core import artifact
 from interplay.core.model import KeyPlace, UserError, nearest_name, parse_model
 from interplay.kinds.stages import flat_leaves
-from interplay.report.metric_spec import Measure, measure_of
+from interplay.report.metric_spec import measure_of
+from interplay.report.shown_spec import Measure
 from interplay.report.spec import ReportSpec
 from interplay.results import locks, state
 from interplay.rl.spec import Method

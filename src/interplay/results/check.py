@@ -15,7 +15,8 @@ from safetensors.torch import load_file
 from interplay.core import artifact, metrics
 from interplay.data import sets, trajectory
 from interplay.evaluate import generate, sampling, scores
-from interplay.evaluate.spec import CalibrateSpec, EvaluateSpec, GenerateSpec, SelectSpec
+from interplay.evaluate.generate_spec import GenerateSpec
+from interplay.evaluate.spec import CalibrateSpec, EvaluateSpec, SelectSpec
 from interplay.kinds import stages, table
 from interplay.optim import distributed
 from interplay.results import state

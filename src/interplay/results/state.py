@@ -1,10 +1,12 @@
-"""The states of all stages at once, other scales with results, and drift of sources."""
+"""The states of all stages at once, why some are missing, other scales with results, and drift of sources."""
 
+import atexit
 import contextlib
 import json
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -207,6 +209,106 @@ def launched_studies(results: Path) -> dict[tuple[str, str], Launched]:
             if key not in found or when > found[key].when:
                 found[key] = Launched(name, frozenset(stage["deps"].values()), when)
     return found
+
+
+# -- missing stages ----------------------------------------------------------------------------------------------------
+# Why a stage of a plan has no record, in words: it failed, it stopped, it waits for another, or it was not run yet.
+
+
+LONGEST = 240
+"""Characters of a log's line that are worth showing."""
+
+
+def missing_reasons(stages: Mapping[str, Mapping[str, Any]], results: Path, logs: Path) -> dict[str, str]:
+    """Digest -> why it is missing, for every stage without a record. `stages` as JSON (kind, deps, label), dependencies first.
+
+    What waits names the first stage on its way that did fail, and that one's reason."""
+    found: dict[str, str] = {}
+    for digest, stage in stages.items():
+        out = artifact.folder(results, stage["kind"], digest)
+        if not artifact.done(out):
+            found[digest] = (
+                _own_reason(out, logs / stage["kind"] / f"{digest}.log") or _waiting_reason(stage, stages, found) or "not run yet"
+            )
+    return found
+
+
+def reason_state(why: str) -> str:
+    """The state that a reason stands for: failed, unfinished or missing."""
+    return "failed" if why.startswith("failed") else "unfinished" if why.startswith("stopped") else "missing"
+
+
+def missing_roots(stages: Mapping[str, Mapping[str, Any]], why: Mapping[str, str]) -> list[str]:
+    """Missing stages that wait for no other missing one: what has to be fixed or run first."""
+    return [digest for digest in why if not _missing_dep(stages[digest], why)]
+
+
+MOST_CAUSES = 8
+"""Failed stages that the last lines of a launch name."""
+SWITCH = "INTERPLAY_LAST_LINES"
+"""Environment variable; 0: a launch does not end with them, since the process that started it says them."""
+
+
+def failure_lines(plan: Plan, results: Path, logs: Path, edited: bool = False) -> list[str]:
+    """Of a study that did not end well: each stage that failed or stopped with its cause, and the next command. Empty where no
+    stage of it was started. A plan that is `edited` on the command line has stages that its file's addresses do not lead to."""
+    stages = {digest: stage.as_json() for digest, stage in plan.stages.items()}
+    why = missing_reasons(stages, results, logs)
+    roots = [digest for digest in missing_roots(stages, why) if reason_state(why[digest]) != "missing"]
+    if not roots:
+        return []
+    failed = [digest for digest in roots if reason_state(why[digest]) == "failed"]
+    scale = f" --scale {plan.scale}" if plan.at != plan.study else ""
+    lines = [f"{plan.address(plan.stages[digest])} {why[digest]}" for digest in roots[:MOST_CAUSES]]
+    lines += [f"and {len(roots) - len(lines)} more"] if len(roots) > len(lines) else []
+    command = "the same command" if edited else f"`interplay run {plan.study}{scale}`"
+    if not failed:
+        return [*lines, f"next: {command} goes on"]
+    place = failed[0] if edited else plan.address(plan.stages[failed[0]])
+    return [*lines, f"next: `interplay debug {place}` makes it again in the foreground; {command} tries again"]
+
+
+def say_last(plans: Sequence[Plan], results: Path, logs: Path, edited: bool) -> None:
+    """Have this process, Snakemake, end with these lines, after its own."""
+    lines = [line for plan in plans for line in failure_lines(plan, results, logs, edited)]
+    if os.environ.get(SWITCH) != "0" and lines:
+        atexit.register(print, model.escape_control("\n".join(lines)), file=sys.stderr)
+
+
+def _own_reason(out: Path, log: Path) -> str:
+    """The reason in the stage's own folder and log; empty when it was never started."""
+    name, detail = artifact.state_of(out)
+    if name == "failed":
+        return f"failed: {detail}"
+    if name == "running":
+        return f"running now{f', at {detail}' if detail else ''}"
+    if name == "unfinished":
+        said = _last_line(log)
+        stopped = detail if detail.startswith("stopped") else f"stopped ({detail})"
+        return f"{stopped}{f'; the last line of its log: {said}' if said else ''}"
+    return ""
+
+
+def _waiting_reason(stage: Mapping[str, Any], stages: Mapping[str, Mapping[str, Any]], why: Mapping[str, str]) -> str:
+    dep = _missing_dep(stage, why)
+    if not dep:
+        return ""
+    reason = why[dep]
+    if reason.startswith("waits for "):
+        return reason
+    verb = "was " if reason.startswith("not") else "is " if reason.startswith("running") else ""
+    return f"waits for {stages[dep]['label']} [{stages[dep]['kind']} {dep}], which {verb}{reason}"
+
+
+def _missing_dep(stage: Mapping[str, Any], why: Mapping[str, str]) -> str:
+    """The dependency to blame: one that failed or stopped before one that merely was not run."""
+    gone = [dep for dep in (artifact.split_ref(ref)[0] for ref in stage["deps"].values()) if dep in why]
+    return min(gone, key=lambda dep: why[dep].endswith("not run yet"), default="")
+
+
+def _last_line(log: Path) -> str:
+    lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()] if log.exists() else []
+    return lines[-1].strip()[:LONGEST] if lines else ""
 
 
 # -- drift -------------------------------------------------------------------------------------------------------------

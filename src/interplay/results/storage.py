@@ -1,4 +1,4 @@
-"""What results/ stores: what of it can go, and what of a finished study is committed.
+"""What results/ stores: what of it can go, what of a finished study is committed, and what DVC and MLflow show of it.
 
 Garbage are unreachable artifacts, links, logs and benchmarks. The roots are locks in configs/plans (or given); by-name links of
 studies that have a YAML file and no lock yet; and runs in flight: stages that are being made or were planned lately, with all
@@ -36,7 +36,7 @@ from interplay.kinds.table import KINDS
 from interplay.report.spec import ReportSpec
 from interplay.results import estimate, locks, payloads, state
 from interplay.study import expand, plan
-from interplay.study.plan import Plan
+from interplay.study.plan import Plan, Stage
 
 SCORES = Path("data/scores")
 FILES, ORDER = b"interplay.files", b"interplay.stages"
@@ -198,6 +198,42 @@ def _csv(head: list[str], rows: Iterable[list[Any]]) -> bytes:
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows([head, *rows])
     return text.getvalue().encode()
+
+
+# What MLflow shows of the completions of a stage.
+
+
+ROLLOUTS = ("rollouts.json",)
+"""Tables of MLflow: `Artifacts` of a run, and the runs' page for several at once."""
+MOST_ROLLOUTS = 100
+ROLLOUT_COLUMNS = ("step", "band", "op", "strict", "answer", "score", "reward", "error", "length", "truncated")
+
+
+def rollout_table(plan: Plan, stage: Stage, results: Path) -> dict[str, Any]:
+    """`rollouts.json` of an evaluation or of RL, in the layout of `mlflow.log_table`: completions with their prompts and gold
+    answers, spread over the problems of an evaluation and over the end of an RL run. {} where none are here."""
+    from interplay.data.sets import open_kept, read_problems, rows_at  # what only a stage with samples needs
+    from interplay.data.trajectory import shown_text
+
+    file = open_kept(artifact.folder(results, stage.kind, stage.digest))
+    if file is None:
+        return {}
+    with file:
+        names, count = file.schema_arrow.names, file.metadata.num_rows
+        spread = max(1, count // MOST_ROLLOUTS)
+        last = range(max(0, count - MOST_ROLLOUTS), count)
+        rows = rows_at(file, last if "step" in names else range(0, count, spread)[:MOST_ROLLOUTS])
+    columns = [name for name in ROLLOUT_COLUMNS if name in names]
+    sets = [plan.stages[artifact.split_ref(ref)[0]] for role, ref in stage.deps.items() if role.split(".")[0] == "data"]
+    found = []
+    for number, one in enumerate(sets):
+        here = [row for row in rows if row.get("set", 0) == number]
+        folder = artifact.folder(results, one.kind, one.digest)
+        known = read_problems(folder, [row["index"] for row in here], ("prompt", "answer"))
+        for row in here:
+            problem = known.get(row["index"], {"prompt": row.get("prompt", ""), "answer": ""})
+            found.append([problem["prompt"], problem["answer"], shown_text(row), *(row[name] for name in columns)])
+    return {ROLLOUTS[0]: {"columns": ["prompt", "gold", "completion", *columns], "data": found}}
 
 
 DAY = 86400.0

@@ -11,12 +11,12 @@ import torch
 from interplay.core import random
 from interplay.kernels import exact
 from interplay.model import decoder, heads
-from interplay.model.spec import Numerics, Optimizer
+from interplay.model.spec import Numerics
+from interplay.model.trainer_spec import Optimizer
 from interplay.optim import distributed, optimizer
 from interplay.rl import advantage_spec as specs, custom, group_advantages, turn_credit
 from interplay.rl.batch import Batch, StepContext
 from interplay.rl.policy import shard_rows, states
-from interplay.rl.turn_sources import of_turns
 
 # Advantages over what a seat of a game usually earns (SPIRAL, arXiv:2506.24119).
 
@@ -92,7 +92,7 @@ def gae(
     found, running = torch.zeros_like(values), torch.zeros(len(values), dtype=values.dtype)
     discount = torch.full_like(values, gamma)
     if gamma_turn is not None:
-        for row, spans in enumerate(of_turns(batch)):
+        for row, spans in enumerate(turn_credit.of_turns(batch)):
             discount[row, [span.end - 1 for span in spans if span.end]] = gamma_turn
     for t in reversed(range(values.shape[1])):
         delta = paid[:, t] + discount[:, t] * later - values[:, t]

@@ -1,8 +1,11 @@
 """Samplers by difficulty: AdaRFT, edge of competence, easy to hard, hard first, retain hardest, length phases, single
-stream."""
+stream, and the ladder of formats."""
 
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -10,6 +13,7 @@ import torch
 from interplay.core.model import PermanentError
 from interplay.core.random import sum_in_order
 from interplay.rl import sampler, sampler_spec as specs
+from interplay.tasks.reformulated import chance
 
 # AdaRFT (arXiv:2504.05520): draw what is nearest to a difficulty that rises with high rewards and falls with low ones.
 
@@ -271,3 +275,105 @@ class SingleStream(sampler.Tracked):
         """m ids by weight, without replacement."""
         rate = self.tracker.value()
         return self.draw(stream, self.prior * (np.sqrt(rate * (1 - rate)) + self.spec.floor), m)
+
+
+# Every question in the format that it has climbed to (Cog-DRIFT, arXiv:2604.04767).
+
+
+class FormatLadder(sampler.Sampler):
+    """Questions are drawn as the uniform sampler draws prompts; each has a rung, which is one of its rows. Rows of one origin are
+    one question, of the set that has its first row."""
+
+    STATE = ("rung", "history", "promoted")
+
+    def __init__(self, spec: specs.FormatLadderSampler, deck: sampler.PromptSource) -> None:
+        """Raises PermanentError when a question has two rows in one format, or several of which one is in none of `formats`; and
+        when a set that has a share of the mix has no question of its own."""
+        self.spec, self.deck = spec, deck
+        sets: list[dict[str, list[int]]] = [{} for _ in deck.sizes]
+        home: dict[str, int] = {}
+        numbers = [number for number, size in enumerate(deck.sizes) for _ in range(size)]
+        for i, (number, row) in enumerate(zip(numbers, deck.rows, strict=True)):
+            sets[home.setdefault(row.origin, number)].setdefault(row.origin, []).append(i)
+        self.questions = [(origin, self._ladder(ids)) for of_set in sets for origin, ids in of_set.items()]
+        for number, (share, of_set) in enumerate(zip(deck.mix, sets, strict=True)):
+            if share > 0 and not of_set:
+                own = f"data.{number} has share {share:g} of the mix and no question that an earlier set lacks"
+                raise PermanentError(f"format_ladder: {own}; join the sets into one, for instance with the step ladder")
+        self.rung = [0] * len(self.questions)
+        self.history: list[list[float]] = [[] for _ in self.questions]
+        self.uniform = sampler.Uniform(specs.UniformSampler(), replace(deck, sizes=[len(of_set) for of_set in sets]))
+        self.of_id = {i: number for number, (_, ids) in enumerate(self.questions) for i in ids}
+        self.promoted = 0
+
+    def _ladder(self, ids: list[int]) -> list[int]:
+        """The rows of one question, from easy to hard."""
+        if len(ids) == 1:
+            return ids
+        modes = [self.deck.rows[i].mode for i in ids]
+        if odd := [mode for mode in modes if mode not in self.spec.formats or modes.count(mode) > 1]:
+            must = f"each must be one of {self.spec.formats}, once; not {odd[0]}"
+            raise PermanentError(f"format_ladder: a question has rows of the modes {modes}; {must}")
+        rank = {str(format): place for place, format in enumerate(self.spec.formats)}
+        return sorted(ids, key=lambda i: rank[self.deck.rows[i].mode])
+
+    def select(self, m: int, step: int) -> list[int]:
+        """The next m questions, each as its current row."""
+        return [self.questions[number][1][self.rung[number]] for number in self.uniform.select(m, step)]
+
+    def observe(self, step: int, outcomes: Sequence[sampler.Outcome]) -> None:
+        """Note each question's mean over the batch, and promote."""
+        groups: dict[int, list[sampler.Outcome]] = {}
+        for outcome in outcomes:
+            groups.setdefault(self.of_id[outcome.id], []).append(outcome)
+        for number, found in groups.items():
+            self.history[number] = [*self.history[number], self._score(found)][-self.spec.window :]
+        chosen = self._chosen(step, list(groups))
+        for number in chosen:
+            self.rung[number] += 1
+            self.history[number] = []
+        self.promoted += len(chosen)
+
+    def _score(self, found: list[sampler.Outcome]) -> float:
+        """Mean over the completions to one question."""
+        count = sum(outcome.n for outcome in found)
+        if self.spec.promote_on == "reward":
+            return sum_in_order(sum_in_order(outcome.rewards) for outcome in found) / count
+        return sum(outcome.answer for outcome in found) / count
+
+    def _chosen(self, step: int, seen: list[int]) -> list[int]:
+        """Who moves, among the step's questions that have a next format."""
+        able = [number for number in seen if self.rung[number] + 1 < len(self.questions[number][1])]
+        if self.spec.promotion == "fixed":
+            return []
+        if self.spec.promotion == "adaptive":
+            return [number for number in able if self._passes(number)]
+        drawn = {number: self.deck.random("promotion", self.questions[number][0], step).random() for number in able}
+        if self.spec.rate is not None:
+            return [number for number in able if drawn[number] < self.spec.rate]
+        return sorted(able, key=lambda number: (drawn[number], number))[: sum(map(self._passes, able))]
+
+    def _passes(self, number: int) -> bool:
+        """Whether the rolling mean exceeds the threshold."""
+        scores = self.history[number]
+        if len(scores) < self.spec.window:
+            return False
+        mean = sum_in_order(scores) / len(scores)
+        row = self.deck.rows[self.questions[number][1][self.rung[number]]]
+        guessing = chance(row) if self.spec.chance_correction else 0.0
+        return mean - guessing > self.spec.threshold * (1 - guessing)
+
+    def metrics(self) -> dict[str, float]:
+        """Questions promoted so far, and the share of questions at each format."""
+        now = Counter(self.deck.rows[ids[rung]].mode for rung, (_, ids) in zip(self.rung, self.questions, strict=True))
+        shares = {f"share_{mode}": now[mode] / len(self.questions) for mode in self.spec.formats}
+        return {"promoted": float(self.promoted), **shares}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Also where the order of questions is."""
+        return {**super().state_dict(), "uniform": self.uniform.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
+        """Go on where `state_dict` was taken."""
+        super().load_state_dict(state, tensors)
+        self.uniform.load_state_dict(state["uniform"], {})

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from interplay.core.curve import Curve
-from interplay.data.trajectory import Segment
 from interplay.kernels import exact
 from interplay.rl import custom, edit_spec as specs, losses
 from interplay.rl.advantages import advantages
-from interplay.rl.batch import Batch, Span, StepContext, join, take
+from interplay.rl.batch import Batch, StepContext, join, take
+from interplay.rl.records import episode_of, row_note
 from interplay.tasks.transcripts import BROKEN
 from interplay.tasks.verdict import Verdict
 
@@ -45,7 +45,7 @@ def replay(spec: specs.Replay, batch: Batch, now: StepContext) -> Batch:
             more += [_row(batch, int(here[0]), old, other, off_policy=torch.tensor([True])) for old in past[-spec.rows :]]
     for i in range(len(batch)):
         kept = buffer.setdefault(f"{int(batch.ids[i])}.{int(batch.right[i])}", [])
-        kept.append(_note(batch, i))
+        kept.append(row_note(batch, i))
         del kept[: -spec.keep]
     return join([batch, *more], now.pad, same_groups=True)
 
@@ -81,53 +81,11 @@ def demonstrated(spec: specs.Demonstrations, batch: Batch, advantage: Tensor, be
     return batch, torch.where(batch.excluded[:, None] & batch.mask(), gold, advantage), bears
 
 
-def _note(batch: Batch, i: int) -> dict[str, Any]:
-    """A completion as JSON."""
-    n = int(batch.lengths[i])
-    return {
-        "tokens": batch.tokens[i, :n].tolist(),
-        "logprobs": batch.logprobs[i, :n].tolist(),
-        "truncated": bool(batch.truncated[i]),
-        "completion": batch.completions[i],
-        "verdict": [*batch.verdicts[i][:-1]],
-        "reward": float(batch.rewards[i]),
-        "parts": {name: float(values[i]) for name, values in batch.parts.items()},
-        **_episode_note(batch, i, n),
-    }
-
-
-def _episode_note(batch: Batch, i: int, n: int) -> dict[str, Any]:
-    """What else a row of several turns has, as JSON; the tokens of its segments are those of the row."""
-    if batch.turns is None or batch.spans is None or batch.segments is None:
-        return {}
-    plain = (one._replace(tokens=None, logprobs=None) for one in batch.segments[i])
-    return {
-        "prompt": batch.prompts[i],
-        "spans": [[*span] for span in batch.spans[i]],
-        "turns": [verdict and [*verdict[:-1]] for verdict in batch.turns[i]],
-        "observed": [] if batch.observed is None else batch.observed[i, :n].tolist(),
-        "segments": [[*one] for one in plain],
-    }
-
-
-def _episode_of(note: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a batch of one row that `_episode_note` kept."""
-    if "turns" not in note:
-        return {}
-    return {
-        "prompts": [note["prompt"]],
-        "spans": [[Span(*span) for span in note["spans"]]],
-        "turns": [[Verdict(*verdict) if verdict else None for verdict in note["turns"]]],
-        "observed": torch.tensor([note["observed"]], dtype=torch.bool) if note["observed"] else None,
-        "segments": [tuple(Segment(*one) for one in note["segments"])],
-    }
-
-
 def _row(batch: Batch, like: int, note: dict[str, Any], right: bool, **marks: Any) -> Batch:
     """A completion that was not sampled in this step as a row of the group of the row `like`: its `row` is -1. `marks` are
     `off_policy` or `excluded`."""
     one = take(batch, torch.tensor([like]))
-    marks = {"prompts": one.prompts, **_episode_of(note), **marks}
+    marks = {"prompts": one.prompts, **episode_of(note), **marks}
     return Batch(
         row=torch.tensor([-1]),
         ids=one.ids,

@@ -136,7 +136,7 @@ def unrecorded_step(
     everything = join(drawn, run.special.pad)
     with adding_seconds(seconds, "update", run.clock):
         batch, advantage, values = with_advantages(run, batch, now)
-        values |= turn_credit.credit_metrics(batch, advantage)
+        values |= records.credit_metrics(batch, advantage)
         values |= records.rank_steps(batch, advantage, now) if spec.judge_credit else {}
         update_baselines(spec.method.advantage, batch, now)
         draw.update_decoding(spec.method.decoding, batch, now)

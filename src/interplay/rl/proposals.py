@@ -14,7 +14,7 @@ from interplay.core import model, random
 from interplay.data import spec as data_spec, tokenizer as text
 from interplay.rl import group_advantages, records
 from interplay.rl.batch import Batch
-from interplay.rl.spec import TeachSpec
+from interplay.rl.teach_spec import TeachSpec
 from interplay.rollout.engine import Engine
 from interplay.rollout.request import Request, Sampling
 from interplay.tasks.families import language_of, task_family

@@ -1,4 +1,5 @@
-"""What a run records in addition to the model: step metrics, a sample of its rollouts, the success history of each prompt."""
+"""What a run records in addition to the model: step metrics, completions that later steps see again, a sample of its rollouts,
+and the success history of each prompt."""
 
 import json
 import math
@@ -17,8 +18,9 @@ from interplay.data.sets import Pool
 from interplay.data.trajectory import Segment
 from interplay.kernels import exact
 from interplay.rl import rewards
-from interplay.rl.batch import Batch, StepContext, take
+from interplay.rl.batch import Batch, Span, StepContext, take
 from interplay.rl.spec import RLSpec
+from interplay.tasks.verdict import Verdict
 
 # What every RL run logs with any method.
 
@@ -72,6 +74,26 @@ def turn_metrics(drawn: Batch) -> dict[str, float]:
         return {}
     right = sum(bool(row and row[0] is not None and row[0].answer) for row in drawn.turns)
     return {"turns": sum(map(len, drawn.turns)) / len(drawn), "answer_first": right / len(drawn)}
+
+
+MOST_TURNS = 4
+"""Turns whose advantages are logged by number; the last number stands for all from there on."""
+
+
+def credit_metrics(batch: Batch, advantage: torch.Tensor) -> dict[str, float]:
+    """Of the (N,T) advantages of a step whose episodes have turns: `credit/turns`, the share of turns with an advantage, and
+    `credit/mean_1` to `credit/mean_4`, the mean advantage of the turns of each number, from the fourth on as one, 0 of none.
+    Nothing where episodes have one turn."""
+    if batch.turns is None or batch.spans is None:
+        return {}
+    found: dict[int, list[float]] = {n: [] for n in range(1, MOST_TURNS + 1)}
+    for row, spans in enumerate(batch.spans):
+        for span in spans:
+            if span.end > span.start:
+                found[min(span.position + 1, MOST_TURNS)].append(float(advantage[row, span.start]))
+    every = [value for values in found.values() for value in values]
+    means = {f"credit/mean_{n}": math.fsum(values) / max(len(values), 1) for n, values in found.items()}
+    return {"credit/turns": sum(value != 0 for value in every) / max(len(every), 1), **means}
 
 
 def drawn_shares(drawn: Batch, pool: Pool) -> dict[str, float]:
@@ -129,6 +151,51 @@ def mean_of_ends(lines: list[dict[str, Any]], names: Sequence[str]) -> dict[str,
         for name in names
     }
     return metrics.round_values(means)
+
+
+# Completions as JSON in a run's memory, from which later steps add them to their batches.
+
+
+def row_note(batch: Batch, i: int) -> dict[str, Any]:
+    """A completion as JSON, for a step that adds it again."""
+    n = int(batch.lengths[i])
+    return {
+        "tokens": batch.tokens[i, :n].tolist(),
+        "logprobs": batch.logprobs[i, :n].tolist(),
+        "truncated": bool(batch.truncated[i]),
+        "completion": batch.completions[i],
+        "verdict": [*batch.verdicts[i][:-1]],
+        "reward": float(batch.rewards[i]),
+        "parts": {name: float(values[i]) for name, values in batch.parts.items()},
+        **_episode_note(batch, i, n),
+    }
+
+
+def _episode_note(batch: Batch, i: int, n: int) -> dict[str, Any]:
+    """What else a row of several turns has, as JSON; the tokens of its segments are those of the row."""
+    if batch.turns is None or batch.spans is None or batch.segments is None:
+        return {}
+    plain = (one._replace(tokens=None, logprobs=None) for one in batch.segments[i])
+    return {
+        "prompt": batch.prompts[i],
+        "spans": [[*span] for span in batch.spans[i]],
+        "turns": [verdict and [*verdict[:-1]] for verdict in batch.turns[i]],
+        "observed": [] if batch.observed is None else batch.observed[i, :n].tolist(),
+        "segments": [[*one] for one in plain],
+    }
+
+
+def episode_of(note: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a batch of one row that `_episode_note` kept."""
+    if "turns" not in note:
+        return {}
+    return {
+        "prompts": [note["prompt"]],
+        "spans": [[Span(*span) for span in note["spans"]]],
+        "turns": [[Verdict(*verdict) if verdict else None for verdict in note["turns"]]],
+        "observed": torch.tensor([note["observed"]], dtype=torch.bool) if note["observed"] else None,
+        "segments": [tuple(Segment(*one) for one in note["segments"])],
+    }
 
 
 # What a run leaves in addition to the model: a sample of its rollouts and the success history of its prompts.

@@ -20,7 +20,7 @@ from interplay.optim import distributed, optimizer
 from interplay.rl import assembly, draw, group_advantages, loop, proposals, requests, sampler, samplers
 from interplay.rl.batch import Batch, Memory, StepContext, seams_of
 from interplay.rl.rewards import Graders
-from interplay.rl.spec import TeachSpec
+from interplay.rl.teach_spec import TeachSpec
 from interplay.rl.update import Learner, update
 from interplay.rollout.engine import Engine, closing, engine
 from interplay.tasks.verdict import Row

@@ -12,7 +12,8 @@ import torch
 from torch.nn.functional import pad
 
 from interplay.core import execution, extension, metrics, model
-from interplay.model.decoder import Decoder, stacked
+from interplay.model.decoder import Decoder
+from interplay.model.device import stacked
 from interplay.model.folder import TransformersModel, config_json
 from interplay.model.heads import Composed, Lagged
 from interplay.optim import distributed
@@ -211,9 +212,9 @@ def _vllm(decoder: Decoder, how: execution.Run, dtype: torch.dtype, source: Path
         raise model.UserError("engine = 'vllm': samples from a model folder, and this model has none; write native")
     if missing := metrics.without_extra("vllm"):
         raise model.UserError(missing)
-    from interplay.rollout.vllm import engines
+    from interplay.rollout import vllm
 
-    return (engines.Server if how.engine_server else engines.Local)(decoder, source, how, dtype)
+    return (vllm.Server if how.engine_server else vllm.Local)(decoder, source, how, dtype)
 
 
 @contextmanager

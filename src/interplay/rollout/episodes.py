@@ -12,6 +12,7 @@ from interplay.core import extension, random
 from interplay.core.model import UserError
 from interplay.data.trajectory import Segment, transcript_of
 from interplay.rollout import seats
+from interplay.rollout.calls import Call, read_action
 from interplay.rollout.request import Kept, Request
 from interplay.rollout.spec import (
     Branching,
@@ -28,7 +29,6 @@ from interplay.rollout.spec import (
     Turns,
 )
 from interplay.rollout.turns import (
-    Call,
     Played,
     Setting,
     Thread,
@@ -36,7 +36,6 @@ from interplay.rollout.turns import (
     opened,
     parted_rows,
     played_rows,
-    read_action,
     sample_turns,
     whole_row,
     windowed_rows,

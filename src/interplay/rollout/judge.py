@@ -1,4 +1,5 @@
-"""A language model that judges completions by a rubric: behind an HTTP endpoint, or a model of the study."""
+"""A language model that judges completions by a rubric: behind an HTTP endpoint, or a model of the study; and one that judges
+episodes of several seats."""
 
 import hashlib
 import json
@@ -20,6 +21,8 @@ from interplay.data import tokenizer as text
 from interplay.rollout import seat_spec as specs
 from interplay.rollout.engine import Engine
 from interplay.rollout.request import Request, Sampling
+from interplay.rollout.spec import SeatsEpisode
+from interplay.rollout.turns import Setting, Thread, sample_turns
 from interplay.tasks.verdict import Row
 
 ASKED_AT_ONCE = 8
@@ -154,3 +157,28 @@ def read_score(spec: specs.Rubric, answer: str) -> float:
     said = model.shorten_value(answer)
     remedy = f"say in the rubric to end with a number from 0 to {spec.largest:g}, correct pattern, or write unreadable: 0"
     raise model.UserError(f"judge {spec.arm or spec.model}: no score in its answer {said}; {remedy}")
+
+
+# Judges among the seats of an episode.
+
+
+def seat_marks(
+    spec: SeatsEpisode, setting: Setting, asked: Sequence[Request], episodes: Sequence[tuple[Thread, Row, Sequence[str]]]
+) -> list[float | None]:
+    """What the judges among the seats pay, all together; None: there is none. `episodes`: of each the thread of its first seat,
+    its row, and all turns, each with the name of its seat."""
+    marks: list[float | None] = [None] * len(episodes)
+    judges = [one for _, one in sorted(spec.seats.items()) if isinstance(one, specs.JudgeSeat)]
+    for place, judge in enumerate(judges):
+        threads = []
+        for first, row, lines in episodes:
+            said = {field: getattr(row, field) for field in specs.FIELDS} | {"episode": "".join(lines)}
+            thread = Thread(first.request, first.sample, [])
+            text = specs.filled(judge.brief, said)
+            thread.observe(text, setting.encode([text], special=False)[0])
+            threads.append(thread)
+        sample_turns(setting._replace(engine=setting.others[judge.model]), asked, threads, spec.max_turns + place)
+        for i, thread in enumerate(threads):
+            found = re.search(judge.pattern, thread.said[0])
+            marks[i] = (marks[i] or 0.0) + (float(found[1]) if found else 0.0)
+    return marks

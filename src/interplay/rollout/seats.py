@@ -1,7 +1,6 @@
 """Episodes of several seats: whose turn it is, who plays, what each reads, and what each is worth."""
 
 import random as standard
-import re
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -10,24 +9,14 @@ from typing import Any, NamedTuple
 import torch
 
 from interplay.core import extension, random
-from interplay.core.model import UserError, filled
+from interplay.core.model import UserError
 from interplay.data.trajectory import Segment
 from interplay.rollout import seat_spec as specs
-from interplay.rollout.request import Kept, Request, Rollouts
+from interplay.rollout.calls import Call, read_action
+from interplay.rollout.judge import seat_marks
+from interplay.rollout.request import Kept, Request
 from interplay.rollout.spec import SeatsEpisode, SelfPlayEpisode
-from interplay.rollout.turns import (
-    Call,
-    Line,
-    Played,
-    Setting,
-    Thread,
-    Turn,
-    not_replayed,
-    played_rows,
-    read_action,
-    sample_turns,
-    whole_row,
-)
+from interplay.rollout.turns import Line, Played, Setting, Thread, Turn, not_replayed, only, played_rows, sample_turns, whole_row
 from interplay.tasks.families import game_of, judge_family
 from interplay.tasks.family import Environment, Game, World, episode_seed
 from interplay.tasks.transcripts import BOX, UNANSWERED, join_turns, move_line
@@ -344,7 +333,7 @@ def _pass_on(spec: SeatsEpisode, setting: Setting, match: Match, last: bool) -> 
 
 
 def _judged(spec: SeatsEpisode, setting: Setting, asked: Sequence[Request], matches: Sequence[Match]) -> Played:
-    marks = _marks(spec, setting, asked, matches)
+    marks = seat_marks(spec, setting, asked, [(one.threads[0], one.table.row, one.lines) for one in matches])
     lines, seats, learnt, players = list[Line](), list[int](), list[bool](), list[bool]()
     for match, mark in zip(matches, marks, strict=True):
         over = match.table.mover < 0
@@ -373,25 +362,6 @@ def _judged(spec: SeatsEpisode, setting: Setting, asked: Sequence[Request], matc
     return played._replace(learnt=torch.tensor(learnt), policy=torch.tensor(players), credit=credit, seat_names=names)
 
 
-def _marks(spec: SeatsEpisode, setting: Setting, asked: Sequence[Request], matches: Sequence[Match]) -> list[float | None]:
-    """What judges pay, all together; None: there is none."""
-    marks: list[float | None] = [None] * len(matches)
-    judges = [one for _, one in sorted(spec.seats.items()) if isinstance(one, specs.JudgeSeat)]
-    for place, judge in enumerate(judges):
-        threads = []
-        for match in matches:
-            said = {field: getattr(match.table.row, field) for field in specs.FIELDS} | {"episode": "".join(match.lines)}
-            thread = Thread(match.threads[0].request, match.threads[0].sample, [])
-            text = filled(judge.brief, said)
-            thread.observe(text, setting.encode([text], special=False)[0])
-            threads.append(thread)
-        sample_turns(setting._replace(engine=setting.others[judge.model]), asked, threads, spec.max_turns + place)
-        for i, thread in enumerate(threads):
-            found = re.search(judge.pattern, thread.said[0])
-            marks[i] = (marks[i] or 0.0) + (float(found[1]) if found else 0.0)
-    return marks
-
-
 def self_play(spec: SelfPlayEpisode, setting: Setting, asked: Sequence[Request]) -> Played:
     """A game of the policy against itself (SPIRAL, arXiv:2506.24119): a row for each seat that moved."""
     for row in setting.rows:
@@ -399,37 +369,3 @@ def self_play(spec: SelfPlayEpisode, setting: Setting, asked: Sequence[Request])
     seats: dict[str, Any] = {name: specs.PolicySeat() for name in Game.seat_names}
     played = play_seats(SeatsEpisode(seats=seats, max_turns=spec.max_turns), setting, asked)
     return only(played, played.learnt)._replace(learnt=None, policy=None)
-
-
-def of_policy(played: Played) -> Played:
-    """The first seat of the policy in each episode alone; episodes without seats as they are."""
-    if played.policy is None:
-        return played
-    first, known = torch.zeros(len(played.policy), dtype=torch.bool), set[tuple[int, int]]()
-    rows = zip(played.rollouts.request.tolist(), played.rollouts.sample.tolist(), played.policy.tolist(), strict=True)
-    for place, (request, sample, own) in enumerate(rows):
-        first[place] = own and (request, sample) not in known
-        known |= {(request, sample)} if own else set()
-    return only(played, first)
-
-
-def only(played: Played, rows: torch.Tensor | None) -> Played:
-    """Some of the rows, (N,) bool."""
-    if rows is None or bool(rows.all()):
-        return played
-    kept = rows.nonzero()[:, 0]
-    picked = kept.tolist()
-
-    def pick(value: Any) -> Any:
-        if isinstance(value, torch.Tensor):
-            return value[kept]
-        return value if value is None else [value[i] for i in picked]
-
-    rollouts = Rollouts(*map(pick, played.rollouts))
-    width = int(rollouts.lengths.max()) if len(kept) else 0
-    rollouts = rollouts._replace(tokens=rollouts.tokens[:, :width], logprobs=rollouts.logprobs[:, :width])
-    observed = None if played.observed is None else pick(played.observed)[:, :width]
-    more = {
-        name: pick(getattr(played, name)) for name in ("turns", "prompts", "excluded", "seats", "segments", "learnt", "policy")
-    }
-    return played._replace(rollouts=rollouts, observed=observed, **more)

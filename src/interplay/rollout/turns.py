@@ -1,9 +1,6 @@
-"""The turns of an episode: how they are written and read, and how they become rows."""
+"""The turns of an episode: how they are written, what follows them, and how they become rows."""
 
-import json
-import re
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -16,7 +13,6 @@ from interplay.data.steps.turns import Library
 from interplay.data.trajectory import Kind, Segment
 from interplay.rollout.engine import Engine
 from interplay.rollout.request import Kept, Request, Rollouts, Sampling
-from interplay.rollout.spec import Action
 from interplay.tasks.family import World
 from interplay.tasks.transcripts import MARK, UNANSWERED
 from interplay.tasks.verdict import Row, Verdict
@@ -96,107 +92,6 @@ class Played(NamedTuple):
     trees: torch.Tensor | None = None
     """(N,) int64: sample of the episode from the prompt that a row is, or branched off, where such are groups; None: they are
     not."""
-
-
-# What a turn does: its action, where `Action` says that it is.
-
-
-class Call(NamedTuple):
-    """What a turn does."""
-
-    text: str | None
-    """The action; None: what was meant cannot be read."""
-    tool: str = ""
-    """Name of the tool; empty: none, or unknown."""
-    why: str = ""
-    """Why it cannot be read."""
-
-
-def named_call(value: Any) -> str | None:
-    """The JSON object of a call, with `name` and `arguments`, as text: `name(value)` of one argument, else `name(a=1, b="x")`;
-    None: it is no such object."""
-    if not isinstance(value, dict) or not isinstance(value.get("name"), str):
-        return None
-    given = value.get("arguments", value.get("parameters", {}))
-    try:
-        given = json.loads(given) if isinstance(given, str) else given
-    except ValueError:
-        return None
-    if not isinstance(given, dict):
-        return None
-    if len(given) == 1 and isinstance(only := next(iter(given.values())), str):
-        return f"{value['name']}({only})"
-    values = [json.dumps(one) for one in given.values()]
-    named = values if len(given) == 1 else [f"{key}={one}" for key, one in zip(given, values, strict=True)]
-    return f"{value['name']}({', '.join(named)})"
-
-
-def read_action(action: Action, turn: str) -> Call:
-    """The action of a turn."""
-    if action.form == "whole":
-        return Call(turn)
-    begun, found = FORMS[action.form](action, turn)
-    if found is None:
-        return Call(None, why=begun) if begun else Call(turn)
-    name, text, around = found
-    if action.tools and name not in action.tools:
-        return Call(None, why=f"no tool '{name[:40]}'; there is {', '.join(action.tools)}")
-    if not action.thought and turn.replace(around, "", 1).strip():
-        return Call(None, why="text next to the call")
-    return Call(f"{name}({text.strip()})" if action.named else text, name)
-
-
-Marked = tuple[str, tuple[str, str, str] | None]
-"""Why a call that begins cannot be read, empty where none begins; and its name, its text and all that it takes of the turn."""
-
-
-def _tagged(action: Action, turn: str) -> Marked:
-    tag = max(action.tools, key=lambda name: turn.rfind(f"<{name}>")) if action.named else action.tag
-    opened, closing = f"<{tag}>", f"</{tag}>"
-    start = turn.rfind(opened)
-    end = turn.find(closing, start)
-    if start < 0 or end < 0:
-        return f"{opened} without {closing}" if start >= 0 else "", None
-    text = turn[start + len(opened) : end].strip()
-    if action.named:
-        return "", (tag, text, turn[start : end + len(closing)])
-    with suppress(ValueError, RecursionError):
-        text = named_call(json.loads(text)) or text
-    return "", (text.partition("(")[0].strip(), text, turn[start : end + len(closing)])
-
-
-def _json_object(action: Action, turn: str) -> Marked:
-    found, at, decoder = None, turn.find("{"), json.JSONDecoder()
-    while at >= 0:
-        end = at + 1
-        with suppress(ValueError, RecursionError):
-            value, end = decoder.raw_decode(turn, at)
-            if call := named_call(value):
-                found = (value["name"], call, turn[at:end])
-        at = turn.find("{", end)
-    return 'no JSON object with "name" and "arguments"' if re.search(r"\{\s*\"", turn) else "", found
-
-
-def _fenced(action: Action, turn: str) -> Marked:
-    blocks = [*re.finditer(r"```(\w*)[ \t]*\n(.*?)```", turn, re.DOTALL)]
-    if not blocks:
-        return "a code block is not closed" if "```" in turn else "", None
-    return "", (blocks[-1][1], blocks[-1][2], blocks[-1][0])
-
-
-def _named_tool(action: Action, turn: str) -> Marked:
-    begun = [*re.finditer(rf"\b({'|'.join(map(re.escape, action.tools))})\(", turn)]
-    if not begun:
-        return "", None
-    depth, start = 0, begun[-1].start()
-    for place in range(begun[-1].end() - 1, len(turn)):
-        depth += (turn[place] == "(") - (turn[place] == ")")
-        if not depth:
-            return "", (begun[-1][1], turn[start : place + 1], turn[start : place + 1])
-    return f"{begun[-1][0]} without )", None
-
-
-FORMS: dict[str, Callable[[Action, str], Marked]] = {"tag": _tagged, "json": _json_object, "fence": _fenced, "call": _named_tool}
 
 
 @dataclass
@@ -415,6 +310,40 @@ def played_rows(lines: Sequence[Line], pad: int, own_prompts: bool, seats: Seque
         seats=None if seats is None else torch.tensor(seats, dtype=torch.int64),
         segments=[line.thread.episode() for line in lines],
     )
+
+
+def of_policy(played: Played) -> Played:
+    """The first seat of the policy in each episode alone; episodes without seats as they are."""
+    if played.policy is None:
+        return played
+    first, known = torch.zeros(len(played.policy), dtype=torch.bool), set[tuple[int, int]]()
+    rows = zip(played.rollouts.request.tolist(), played.rollouts.sample.tolist(), played.policy.tolist(), strict=True)
+    for place, (request, sample, own) in enumerate(rows):
+        first[place] = own and (request, sample) not in known
+        known |= {(request, sample)} if own else set()
+    return only(played, first)
+
+
+def only(played: Played, rows: torch.Tensor | None) -> Played:
+    """Some of the rows, (N,) bool."""
+    if rows is None or bool(rows.all()):
+        return played
+    kept = rows.nonzero()[:, 0]
+    picked = kept.tolist()
+
+    def pick(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return value[kept]
+        return value if value is None else [value[i] for i in picked]
+
+    rollouts = Rollouts(*map(pick, played.rollouts))
+    width = int(rollouts.lengths.max()) if len(kept) else 0
+    rollouts = rollouts._replace(tokens=rollouts.tokens[:, :width], logprobs=rollouts.logprobs[:, :width])
+    observed = None if played.observed is None else pick(played.observed)[:, :width]
+    more = {
+        name: pick(getattr(played, name)) for name in ("turns", "prompts", "excluded", "seats", "segments", "learnt", "policy")
+    }
+    return played._replace(rollouts=rollouts, observed=observed, **more)
 
 
 def not_replayed(name: str) -> UserError:

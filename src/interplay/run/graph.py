@@ -373,8 +373,6 @@ def on_success(graph: Graph) -> None:
 
 def on_error(graph: Graph) -> None:
     """After the last job, when one failed: links, partial reports, and as Snakemake's last lines the causes and what to do."""
-    from interplay.report.stats import notes  # pandas, which a run without a failure does not need
-
     if graph.server:
         graph.server.close()
     try:
@@ -382,7 +380,7 @@ def on_error(graph: Graph) -> None:
         left = [plan for plan in graph.plans if graph.missing([plan.report])]
         for plan in left:
             model.print_visible(partial_report(graph, plan))
-        notes.say_last(left, graph.results, Path("logs"), graph.edited)
+        state.say_last(left, graph.results, Path("logs"), graph.edited)
     finally:  # an error in a report must not leave runs in MLflow as RUNNING
         live.finish()
 

@@ -5,6 +5,7 @@ import contextlib
 import fcntl
 import logging
 import os
+import platform
 import resource
 import shutil
 import subprocess
@@ -19,7 +20,7 @@ from typing import IO, Any
 
 import psutil
 
-from interplay.core import execution
+from interplay.core import execution, metrics
 from interplay.core.model import UserError, plural
 
 LOG = logging.getLogger(__name__)
@@ -291,6 +292,23 @@ def cpu_seconds() -> float:
     """Of this process and of those that it started and that ended."""
     usage = [resource.getrusage(whose) for whose in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(one.ru_utime + one.ru_stime for one in usage)
+
+
+def stage_telemetry(started: float, wall: float, cpu: float, how: execution.Run, memory: Peak) -> dict[str, Any]:
+    """What is known of a stage's cost once it is made: times in seconds, memory in MiB."""
+    # Workers write the environment of their own GPUs.
+    more = {"processes": how.processes} if how.processes > 1 else {"environment": metrics.current_environment()}
+    return {
+        "seconds_wall": round(wall, 3),
+        "seconds_cpu": round(cpu, 3),
+        "peak_memory_mb": round(memory.mib(), 1),  # of all processes together
+        "peak_processes": memory.processes,
+        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(started)),
+        "threads": how.cores(),
+        **({"borrowed_core_seconds": round(borrowed, 3)} if (borrowed := execution.borrowed_seconds()) else {}),
+        "python": platform.python_version(),
+        **more,
+    }
 
 
 def write_benchmark(path: Path, telemetry: dict[str, Any]) -> None:

@@ -108,7 +108,9 @@ def run_stage(out: Path) -> None:
             started = time.time()
             values = _make(job)
         execution.ignore_signals()
-        metrics.telemetry(out, **_telemetry(started, time.time() - started, resources.cpu_seconds(), job.how, memory))
+        metrics.telemetry(
+            out, **resources.stage_telemetry(started, time.time() - started, resources.cpu_seconds(), job.how, memory)
+        )
         _finish(job, values, artifact.saved_numerics(out))
 
 
@@ -170,22 +172,6 @@ def _checked_input(results: Path, ref: str, consumer: str) -> Path:
     folder = artifact.find(results, digest)
     artifact.check(folder, table.read_by(consumer, folder.parent.name))
     return artifact.at_step(folder, step)
-
-
-def _telemetry(started: float, wall: float, cpu: float, how: execution.Run, memory: resources.Peak) -> dict[str, Any]:
-    # Workers write the environment of their own GPUs.
-    more = {"processes": how.processes} if how.processes > 1 else {"environment": metrics.current_environment()}
-    return {
-        "seconds_wall": round(wall, 3),
-        "seconds_cpu": round(cpu, 3),
-        "peak_memory_mb": round(memory.mib(), 1),  # of all processes together
-        "peak_processes": memory.processes,
-        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(started)),
-        "threads": how.cores(),
-        **({"borrowed_core_seconds": round(borrowed, 3)} if (borrowed := execution.borrowed_seconds()) else {}),
-        "python": platform.python_version(),
-        **more,
-    }
 
 
 # -- a stack -----------------------------------------------------------------------------------------------------------
@@ -286,7 +272,7 @@ def _make_stack(own: Path, members: list[_Member]) -> None:
                 shares |= {one: (shares[one][0] + spent[0], shares[one][1] + spent[1]) for one in left}
                 before, member = now, left.pop(number)
                 if isinstance(outcome, dict):
-                    metrics.telemetry(member.job.out, **_telemetry(started, *shares[number], how, memory))
+                    metrics.telemetry(member.job.out, **resources.stage_telemetry(started, *shares[number], how, memory))
                     exact = replicas[number].spec.is_exact()
                     _finish(member.job, outcome, {} if exact else {"numerics": execution.STACKED})
                 else:

@@ -143,11 +143,36 @@ def live_state(place: Place, plan: Plan) -> dict[str, Any]:
     }
 
 
+def stage_names(stages: Mapping[str, Stage]) -> dict[str, str]:
+    """Digest -> what a page calls a stage: its label. Stages of no arm may share one, such as the corpora of bases that have
+    tokenizers of their own; each then has the seeds that it is made for, `stages.gold.corpus@0`, or, where these do not
+    distinguish them, the first stage of an arm that it goes into, `stages.base.corpus of small/base@0`."""
+    names = {digest: stage.label for digest, stage in stages.items()}
+    shared = Counter(names.values())
+    equal = [digest for digest, label in names.items() if shared[label] > 1 and "@" not in label]
+    if not equal:
+        return names
+    readers: dict[str, list[str]] = {}
+    for digest, stage in stages.items():
+        for ref in stage.deps.values():
+            readers.setdefault(artifact.split_ref(ref)[0], []).append(digest)
+    inside = {digest: "@" in label for digest, label in names.items()}
+    found: dict[str, dict[str, list[str]]] = {}
+    for digest in equal:
+        reached = artifact.closure([digest], lambda one: () if inside[one] else readers.get(one, ()))
+        found.setdefault(names[digest], {})[digest] = [names[one] for one in reached if inside[one]]
+    for label, into in found.items():
+        seeds = {one: ",".join(dict.fromkeys(name.rpartition("@")[2] for name in of)) for one, of in into.items()}
+        differ = len({*seeds.values()}) == len(seeds)
+        names |= {one: f"{label}@{seeds[one]}" if differ else f"{label} of {next(iter(of), one)}" for one, of in into.items()}
+    return names
+
+
 def live_rows(
     plan: Plan, seen: list[progress.Watched], late: Mapping[str, list[progress.Warned]] = MappingProxyType({})
 ) -> list[dict[str, Any]]:
     """Stages as they are now: progress, last metrics, warnings, and the command that makes a failed one again."""
-    rows = []
+    rows, names = [], stage_names(plan.stages)
     for one in seen:
         at, halted = one.reached, one.state in ("failed", "stopped")
         values = at.values if at else {}
@@ -156,6 +181,7 @@ def live_rows(
                 "digest": one.stage.digest,
                 "address": plan.address(one.stage),
                 "label": one.stage.label,
+                "name": names[one.stage.digest],
                 "kind": one.stage.kind,
                 "state": one.state,
                 "detail": one.detail,

@@ -13,8 +13,9 @@ from interplay.data.spec import ProblemsSpec
 from interplay.evaluate.spec import EvaluateSpec
 from interplay.kinds.stages import paper_tokens, planned_costs, share_reached
 from interplay.kinds.table import KL, is_logged, logged_names
-from interplay.report import metric_spec, spec as report_spec
-from interplay.report.figure_spec import SPENT, ArmShown, Figure, Placed, readable
+from interplay.report import display_spec, metric_spec, spec as report_spec
+from interplay.report.display_spec import SPENT, Figure, Placed
+from interplay.report.shown_spec import ArmShown, readable
 from interplay.study import declared, sets
 from interplay.study.arms import Combination, name_of, short_value
 from interplay.study.context import ArmContext, PlanBuilder, check_known
@@ -214,8 +215,8 @@ def samples_of(plan: PlanBuilder, digest: str) -> int:
 
 
 def tables_with_k(
-    tables: Mapping[str, report_spec.Table], rows: Rows, samples: Callable[[str], int]
-) -> dict[str, report_spec.Table]:
+    tables: Mapping[str, display_spec.Table], rows: Rows, samples: Callable[[str], int]
+) -> dict[str, display_spec.Table]:
     """The tables; a gain without a k has the largest that all evaluations of its arms allow. `samples`: digest of an evaluation
     -> samples per prompt."""
     found = dict(tables)
@@ -249,7 +250,7 @@ def _shown(context: ArmContext, every: list[str], lineups: Mapping[str, report_s
 
 
 def _shown_in_table(
-    table: report_spec.Table, place: KeyPlace, every: list[str], lineup: report_spec.Lineup | None
+    table: display_spec.Table, place: KeyPlace, every: list[str], lineup: report_spec.Lineup | None
 ) -> Iterator[Shown]:
     """Its gain, then its cells; of a contrast also the arms of its lineup, which may be others than the table's, and the band by
     which contenders are tuned."""

@@ -15,7 +15,8 @@ from interplay.model.spec import ComputeSpec, SourceSpec, is_foreign
 from interplay.model.trainer_spec import TrainedSpec
 from interplay.report.metric_spec import is_pass_rate
 from interplay.rl.sampler_spec import reads_offline
-from interplay.rl.spec import RLSpec, TeachSpec
+from interplay.rl.spec import RLSpec
+from interplay.rl.teach_spec import TeachSpec
 from interplay.rl.turn_credit_spec import TurnsAdvantage
 from interplay.rollout import seat_spec
 from interplay.rollout.spec import EnvironmentEpisode, SeatsEpisode, SelfPlayEpisode, vllm_misfit

@@ -12,7 +12,7 @@ from interplay.core.model import KeyPlace, Model, nearest_name, shorten_value
 from interplay.core.references import corpus_inputs
 from interplay.kinds import study_keys
 from interplay.kinds.table import KINDS
-from interplay.report import claim_spec, spec as report_spec
+from interplay.report import display_spec, spec as report_spec
 from interplay.rl.loss_spec import Loss
 from interplay.rl.spec import RLSpec
 from interplay.study import declared
@@ -129,7 +129,7 @@ def with_controls(context: ArmContext) -> Study:
     UserError."""
     study, place = context.study, context.place.key("controls")
     made = combine(study.arms, context.lookup(), context.place)
-    chosen = study.controls if isinstance(study.controls, claim_spec.Controls) else _standard(study, made, context, place)
+    chosen = study.controls if isinstance(study.controls, report_spec.Controls) else _standard(study, made, context, place)
     of, against = (
         known_entry(made, chosen.of, place.key("of"), "arm"),
         known_entry(made, chosen.against, place.key("against"), "arm"),
@@ -152,7 +152,7 @@ def with_controls(context: ArmContext) -> Study:
     return study.model_copy(update={**changed, "controls": chosen, "arms": {**study.arms, **added}})
 
 
-def _control_arm(kind: str, name: str, of: Combination, at: int, chosen: claim_spec.Controls, context: ArmContext) -> Arm:
+def _control_arm(kind: str, name: str, of: Combination, at: int, chosen: report_spec.Controls, context: ArmContext) -> Arm:
     """The arm of a control: that of the gain, whose RL, the stage `at` of its path, is paid otherwise, replaced, or left out."""
     rl, evaluate, given = of.path[at], context.study.evaluate, dict(of.set)
     path = list(of.path)
@@ -178,12 +178,12 @@ def _sft_stage(rl: str, study: Study, value: Callable[[str], Any]) -> dict[str, 
     return {**kept, "kind": "sft", "data": value(f"{rl}.data"), "tokens": tokens}
 
 
-def _standard(study: Study, made: Arms, context: ArmContext, place: KeyPlace) -> claim_spec.Controls:
+def _standard(study: Study, made: Arms, context: ArmContext, place: KeyPlace) -> report_spec.Controls:
     """About the first claim that compares an arm after RL with what its RL started from."""
     for test in (claim.test for claim in study.claims):
         at = _last_rl(made[test.arm], context) if test.difference and test.band and test.arm in made else None
         if at is not None and test.against and test.against in made and made[test.against].path == made[test.arm].path[:at]:
-            return claim_spec.Controls(of=test.arm, against=test.against, band=test.band, value=str(test.difference))
+            return report_spec.Controls(of=test.arm, against=test.against, band=test.band, value=str(test.difference))
     form = "write {of: ARM, against: ARM, band: BAND}"
     raise place.error(f"no claim compares an arm after RL with what its RL started from; {form}", "standard")
 
@@ -298,8 +298,8 @@ def lineups(context: ArmContext, rows: Rows, planned: Mapping[str, Values]) -> d
 
 
 def _lineup(
-    table: report_spec.Table,
-    contrast: report_spec.Contrast,
+    table: display_spec.Table,
+    contrast: display_spec.Contrast,
     made: Arms,
     rows: Rows,
     planned: Mapping[str, Values],
@@ -327,7 +327,7 @@ def _lineup(
     return report_spec.Lineup(against=first[0].name, contenders=contenders, twins=twins)
 
 
-def _arms_of(name: str, made: Arms, tune: report_spec.Tune | None, place: KeyPlace) -> list[str]:
+def _arms_of(name: str, made: Arms, tune: display_spec.Tune | None, place: KeyPlace) -> list[str]:
     """The combinations of a name: one, those that differ in the tuned axis alone, or all of an arm with axes."""
     groups = {one.name: [item.arm for item in one.tries] for one in _contenders(list(made), made, tune)}
     found = [name] if name in made else groups.get(name) or [arm for arm, one in made.items() if one.group == name]
@@ -337,7 +337,7 @@ def _arms_of(name: str, made: Arms, tune: report_spec.Tune | None, place: KeyPla
     return found
 
 
-def _contenders(entered: list[str], made: Arms, tune: report_spec.Tune | None) -> list[report_spec.Contender]:
+def _contenders(entered: list[str], made: Arms, tune: display_spec.Tune | None) -> list[report_spec.Contender]:
     """Arms that differ only in the tuned axis, together."""
     groups: dict[str, list[report_spec.Try]] = {}
     for arm in entered:
@@ -350,7 +350,7 @@ def _contenders(entered: list[str], made: Arms, tune: report_spec.Tune | None) -
     return [report_spec.Contender(name=name, tries=tries) for name, tries in groups.items()]
 
 
-def _check_tries(contenders: list[report_spec.Contender], tune: report_spec.Tune | None, place: KeyPlace) -> None:
+def _check_tries(contenders: list[report_spec.Contender], tune: display_spec.Tune | None, place: KeyPlace) -> None:
     counts = {one.name: len(one.tries) for one in contenders}
     if tune is not None and max(counts.values()) < 2:
         raise place.key("axis").error("no arm of this table has several values of it; give them a grid", tune.axis)
@@ -377,7 +377,7 @@ def _without_seeds(found: Values) -> Values:
 
 
 def _check_tuning(
-    table: report_spec.Table, tune: report_spec.Tune, tested: list[str], bands: Mapping[str, list[int]], place: KeyPlace
+    table: display_spec.Table, tune: display_spec.Tune, tested: list[str], bands: Mapping[str, list[int]], place: KeyPlace
 ) -> None:
     """The tuning column is evaluated, and shares no prompt with a column of judgement, by name or by op."""
     by_op = tune.band.startswith("op:")

@@ -12,7 +12,8 @@ from interplay.core.references import corpus_roles, shard_label
 from interplay.data.spec import DataSet
 from interplay.data.steps.spec import STEPS
 from interplay.data.steps.turns_spec import LIBRARY, WithEntries
-from interplay.evaluate.spec import EvaluateSpec, GenerateSpec, template_fields
+from interplay.evaluate.generate_spec import GenerateSpec, template_fields
+from interplay.evaluate.spec import EvaluateSpec
 from interplay.kinds import study_keys, table
 from interplay.report.spec import ReportStage
 from interplay.rl.reward_spec import JudgeReward, ModelReward, with_roles

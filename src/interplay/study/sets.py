@@ -10,9 +10,10 @@ from interplay.core.references import corpus_inputs, shard_label
 from interplay.data.spec import TEXTS, DataSet, DatasetSpec, ProblemsSpec
 from interplay.data.steps.spec import STEPS, CurateSpec
 from interplay.data.steps.turns_spec import EntryForm, WithEntries, WithTools
-from interplay.evaluate.spec import EvaluateSpec, GenerateSpec
+from interplay.evaluate.generate_spec import GenerateSpec
+from interplay.evaluate.spec import EvaluateSpec
 from interplay.kinds import study_keys, table
-from interplay.report.figure_spec import Target
+from interplay.report.display_spec import Target
 from interplay.report.metric_spec import is_of_run
 from interplay.report.spec import ReportArm
 from interplay.rl.spec import RLSpec

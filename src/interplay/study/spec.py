@@ -14,9 +14,10 @@ from interplay.data.steps.spec import Contamination
 from interplay.evaluate.spec import BandRules
 from interplay.kinds.study_keys import References, Settings
 from interplay.kinds.table import KINDS
-from interplay.report.claim_spec import Claim, Controls, Premise, Test
-from interplay.report.figure_spec import Figure, Target, check_color
-from interplay.report.spec import Match, Stopping, Table
+from interplay.report.claim_spec import Claim, Premise, Test
+from interplay.report.display_spec import Figure, Table, Target
+from interplay.report.shown_spec import check_color
+from interplay.report.spec import Controls, Match, Stopping
 from interplay.tasks.spec import FamilyKeys, TaskKeys
 
 # The stages of a study, by kind, and what a scale may set for a kind. A stage has the keys of its kind's spec, the keys by which

@@ -1,8 +1,12 @@
 """A run per arm, which is what a researcher compares: its configuration, its scores over replicates as far as they are known, and
-its cost. Pure functions of plan and records; no mlflow here."""
+its cost; and the saved views of MLflow that show them. No mlflow here."""
 
+import base64
 import hashlib
-from collections.abc import Mapping
+import json
+import urllib.parse
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple, cast
@@ -14,6 +18,7 @@ from interplay.kinds.table import KINDS
 from interplay.report.spec import ReportArm, ReportSpec
 from interplay.study.plan import Plan
 from interplay.track import describe
+from snakemake_logger_plugin_mlflow import store
 
 COLOURS = ("#4269d0", "#efb118", "#3ca951", "#ff725c", "#6cc5b0", "#a463f2", "#9c6b4e", "#97bbf5")
 """Of arms in MLflow's charts, in turn: MLflow itself draws colours by chance, two arms in the same."""
@@ -189,3 +194,171 @@ def arm_description(plan: Plan, arm: Arm, count: int, scores: Mapping[str, float
             ends = [scores.get(f"interval/{name} {end}") for end in ("low", "high")]
             table.append(f"| {name} | {scores[name]:.3g} | {'' if None in ends else f'{ends[0]:.3g} to {ends[1]:.3g}'} |")
     return "\n\n".join([*lines, "\n".join(table)] if len(table) > 2 else lines)
+
+
+# Saved views of a study with their addresses: scores by arm, learning curves, cost.
+#
+# MLflow (3.15 and later) keeps a view as a tag of the experiment, `mlflow.sharedViewState.<key>`: a name, two times, and the
+# state of its page of runs, compressed. States hold only what differs from the defaults; earlier versions do not show the tags.
+
+
+TAG = "mlflow.sharedViewState."
+NOTE, VIEW = "mlflow.note.content", "viewStateShareKey"
+"""Tag of an experiment's description, in Markdown; part of an address that names the view."""
+LINK_SEPARATOR = " · "
+LONGEST_TAG = 5000
+"""Characters of an experiment's tag."""
+CURVES = ("reward", "strict", "loss", "eval_loss", "entropy", "kl", "kl_old", "length", "frac_all_fail", "grad_norm")
+"""Curves that are drawn first, where a stage of the study logs them."""
+COSTS = ("cost/core hours", "cost/GPU hours", "cost/wall hours", "cost/tokens", "cost/rollouts", "cost/FLOPs")
+FOLDED = ("interval", "cost", "claims", "detail", "final", "System metrics")
+"""Sections of further charts, which MLflow adds by itself: closed."""
+
+
+class View(NamedTuple):
+    """One saved view."""
+
+    key: str
+    name: str
+    mode: str
+    """TABLE or CHART."""
+    state: dict[str, Any]
+
+    def text(self) -> str:
+        """The state as MLflow's page reads it; charts are left out from the last one on where it would not fit."""
+        state = dict(self.state)
+        while True:
+            packed = base64.b64encode(zlib.compress(json.dumps(state, sort_keys=True).encode(), 9)).decode()
+            if len(packed) < LONGEST_TAG - 300 or not state["compareRunCharts"]:
+                return f"deflate;{packed}"
+            state["compareRunCharts"] = state["compareRunCharts"][:-1]
+
+
+def study_views(plan: Plan) -> list[View]:
+    """The views of a study at a scale, the scores first."""
+    of_arms = f'params.kind = "arm" and tags.plan = "{plan.report}"'
+    pairs = headlines(plan)
+    scores = [store.metric_key(headline(*pair)) for pair in pairs]
+    leading = [key for key, pair in zip(scores, pairs, strict=True) if pair[1] == pairs[0][1]]  # MLflow cuts names of columns off
+    axes = dict.fromkeys(f"axis.{key}" for name in study_arms(plan) for key in describe.arm_axes(name))
+    params = [f"params.`{key}`" for key in (*axes, "replicates")]
+    hours = [store.metric_key(key) for key in COSTS]
+    curves = [store.metric_key(name) for name in CURVES if name in _logged(plan)]
+    return [
+        View(
+            f"{plan.scale}-scores",
+            f"Scores by arm ({plan.scale})",
+            "TABLE",
+            _state(of_arms, [*params, *(f"metrics.`{key}`" for key in leading)], "Scores", [_bar(key) for key in scores]),
+        ),
+        View(
+            f"{plan.scale}-curves",
+            f"Learning curves ({plan.scale})",
+            "CHART",
+            _state(
+                f'tags.curves = "{plan.scale}" and tags.plan = "{plan.report}"',
+                [f"metrics.`{key}`" for key in curves[:4]],
+                "Learning curves, means over replicates",
+                [_line(key) for key in curves],
+                ["arm", "stage"] if _logs_twice(plan) else ["arm"],
+            ),
+        ),
+        View(
+            f"{plan.scale}-cost",
+            f"Cost by arm ({plan.scale})",
+            "TABLE",
+            _state(
+                of_arms, [*params, *(f"metrics.`{key}`" for key in [*hours, *scores[:1]])], "Cost", [_bar(key) for key in hours]
+            ),
+        ),
+    ]
+
+
+def _logs_twice(plan: Plan) -> bool:
+    """Whether an arm has several stages that log curves."""
+    stages: dict[str, set[str]] = {}
+    for digest, place in describe.stage_places(plan).items():
+        if KINDS[plan.stages[digest].kind].logged:
+            stages.setdefault(place.arm, set()).add(place.stage)
+    return any(len(names) > 1 for names in stages.values())
+
+
+def _logged(plan: Plan) -> set[str]:
+    kinds = {stage.kind for stage in plan.stages.values()}
+    return {name for kind in kinds for name in (*KINDS[kind].logged, "kl", "eval_loss")}
+
+
+def _state(
+    search: str, columns: Sequence[str], section: str, charts: list[dict[str, Any]], group: Iterable[str] = ()
+) -> dict[str, Any]:
+    """The state of a page of runs: its filter, columns, a section of charts above those of MLflow, and how runs are grouped."""
+    keys = [{"mode": "param", "groupByData": key} for key in group]
+    sections = [_section("first", section, True), *(_section(f"s{n}", name, False) for n, name in enumerate(FOLDED))]
+    return {
+        "searchFilter": search,
+        "selectedColumns": list(columns),
+        "runsHiddenMode": "FIRST_20_RUNS",
+        "runListHidden": bool(keys),
+        "isAccordionReordered": True,
+        "compareRunSections": sections,
+        "compareRunCharts": [{"uuid": f"c{number}", **chart} for number, chart in enumerate(charts)],
+        "groupBy": {"aggregateFunction": "average", "groupByKeys": keys} if keys else None,
+    }
+
+
+def _section(uuid: str, name: str, shown: bool) -> dict[str, Any]:
+    return {"uuid": uuid, "name": name, "display": shown, "isReordered": True, "deleted": False, "isGenerated": False}
+
+
+def _bar(metric: str) -> dict[str, Any]:
+    return {
+        "type": "BAR",
+        "metricKey": metric,
+        "metricSectionId": "first",
+        "deleted": False,
+        "isGenerated": False,
+        "runsCountToCompare": 20,
+    }
+
+
+def _line(metric: str) -> dict[str, Any]:
+    line: dict[str, Any] = {
+        "type": "LINE",
+        "selectedMetricKeys": [metric],
+        "selectedYAxisMetricKey": "metric",
+        "yAxisKey": "metric",
+    }
+    line |= {"yAxisExpressions": [], "scaleType": "linear", "xAxisKey": "step", "xAxisScaleType": "linear", "lineSmoothness": 0}
+    line |= {
+        "useGlobalLineSmoothing": True,
+        "useGlobalXaxisKey": True,
+        "selectedXAxisMetricKey": "",
+        "ignoreOutliers": False,
+        "range": {},
+    }
+    return {**_bar(metric), **line}
+
+
+def write_views(client: Any, experiment: str, views: Sequence[View], now_ms: int) -> None:
+    """Set the tags of the views that the experiment does not hold as they are, and links to them as the first line of its
+    description, which MLflow shows above its runs."""
+    tags = client.get_experiment(experiment).tags
+    for view in views:
+        text = view.text()
+        known = json.loads(tags.get(TAG + view.key, "{}"))
+        if known.get("state") != text:
+            value = {"name": view.name, "createdAt": known.get("createdAt", now_ms), "updatedAt": now_ms, "state": text}
+            client.set_experiment_tag(experiment, TAG + view.key, json.dumps(value))
+    links = {view.key: f"[{view.name}]({view_path(experiment, view)})" for view in views}
+    first, _, more = tags.get(NOTE, "").partition("\n")
+    if not first or VIEW in first:  # else it is a user's own note
+        others = [link for link in first.split(LINK_SEPARATOR) if link and not any(f"{VIEW}={key}&" in link for key in links)]
+        written = "\n".join([LINK_SEPARATOR.join([*links.values(), *others]), *([more] if more else [])])
+        if written != tags.get(NOTE):
+            client.set_experiment_tag(experiment, NOTE, written)
+
+
+def view_path(experiment: str, view: View) -> str:
+    """Where the view opens on any server of MLflow."""
+    query = {"workflowType": "machine_learning", VIEW: view.key, "compareRunsMode": view.mode}
+    return f"#/experiments/{experiment}/runs?{urllib.parse.urlencode(query)}"

@@ -19,7 +19,7 @@ from typing import Any
 from interplay.core import artifact, model
 from interplay.results import progress
 from interplay.study.plan import Plan
-from interplay.track import describe, views
+from interplay.track import arms, describe
 from snakemake_logger_plugin_mlflow import events, store
 
 LOG = logging.getLogger(__name__)
@@ -30,6 +30,8 @@ LAST_TRY = 30.0
 """Seconds after an error from which the end of the run tries once more."""
 SWITCH = "INTERPLAY_TRACK"
 """Environment variable: 0 keeps studies out of MLflow."""
+ADDRESS = "http://127.0.0.1:5000"
+"""Of `mlflow ui` where nothing else is said."""
 
 
 class Live:
@@ -63,7 +65,7 @@ class Live:
     def _say_address(self, plan: Plan, experiment: str, when: str) -> None:
         if (plan.report, when) not in self.said:
             self.said.add((plan.report, when))
-            for line in views.address_lines(plan, self.uri, experiment):
+            for line in address_lines(plan, self.uri, experiment):
                 LOG.info("%s", line)
 
     def update(self, job: events.Job) -> None:
@@ -249,3 +251,20 @@ def _store(uri: str) -> str:
 def sink(settings: dict[str, Any]) -> Sink:
     """For the logger plugin."""
     return Sink()
+
+
+# Where the views of a study open.
+
+
+def address(uri: str, experiment: str, view: arms.View) -> str:
+    """Where the view opens: on the server that the store is, else where `mlflow ui` shows it."""
+    place = store.redacted(uri).rstrip("/") if uri.startswith(("http://", "https://")) else ADDRESS
+    return f"{place}/{arms.view_path(experiment, view)}"
+
+
+def address_lines(plan: Plan, uri: str, experiment: str) -> list[str]:
+    """What a run of Snakemake says of its studies: where their views open, and how a store that is no server is shown."""
+    scores, curves, _ = (address(uri, experiment, view) for view in arms.study_views(plan))
+    served = uri.startswith(("http://", "https://"))
+    show = [] if served else [f"mlflow: `mlflow ui --backend-store-uri {store.redacted(uri)}` shows"]
+    return [*show, f"mlflow: scores by arm of {plan.study}: {scores}", f"mlflow: learning curves: {curves}"]

@@ -15,8 +15,9 @@ from typing import Any, cast
 from interplay.core import artifact, metrics
 from interplay.kinds.table import makes
 from interplay.report.spec import ReportSpec
+from interplay.results import storage
 from interplay.study.plan import Plan, Stage
-from interplay.track import arms, describe, views
+from interplay.track import arms, describe
 from snakemake_logger_plugin_mlflow import events, store
 
 PARENT = "mlflow.parentRunId"
@@ -26,6 +27,8 @@ SCORED = "mlflow.interplay.scored"
 """Of an arm: from how many replicates its scores are, whether from the report, whether all is finished."""
 STEPS = "mlflow.interplay.steps"
 """`step time step time`: the ends of the last stretch of metrics.jsonl that was mirrored; times in milliseconds."""
+TABLES = "mlflow.loggedArtifacts"
+"""Of a run: the tables among its files, which the page of runs shows."""
 MOST_PARAMS, MOST_ITEMS = 100, 1000
 """Parameters of a batch, and parameters, metrics and tags together."""
 
@@ -235,9 +238,9 @@ class Mirror:
         measured = describe.system_metrics({**(rows[-1] if rows else {}), **metrics.read_telemetry(out)})
         single = self._values(run, values, end, stage if makes(stage.kind) == "samples" else None)
         single += self._values(run, measured, end)
-        tables = views.rollout_table(self.plan, stage, self.results)
+        tables = storage.rollout_table(self.plan, stage, self.results)
         self._files(run, {"spec.json": record["spec"], "metrics.json": record["metrics"], **tables})
-        tags |= {views.TABLES: json.dumps([{"path": name, "type": "table"} for name in tables])} if tables else {}
+        tags |= {TABLES: json.dumps([{"path": name, "type": "table"} for name in tables])} if tables else {}
         self._set(run, "FINISHED", end)
         ended = {"message": ""} if "message" in self.tags[run.info.run_id] else {}
         # Their times follow from what is on disk, so a batch that a kill cut off is written again as it was.
@@ -256,7 +259,7 @@ class Mirror:
 
         with tempfile.TemporaryDirectory() as folder:
             for name, value in files.items():
-                (Path(folder) / name).write_text(json.dumps(value, indent=None if name in views.ROLLOUTS else 2))
+                (Path(folder) / name).write_text(json.dumps(value, indent=None if name in storage.ROLLOUTS else 2))
             get_artifact_repository(run.info.artifact_uri, tracking_uri=self.uri).log_artifacts(folder)
 
     def job(self, digest: str, values: dict[str, float], time_ms: int) -> None:
@@ -326,7 +329,7 @@ class Mirror:
     def write_views(self) -> None:
         """The study's saved views, as tags of the experiment."""
         with store.transaction(self.client):
-            views.write_views(self.client, self.experiment, views.study_views(self.plan), self.parent.info.start_time)
+            arms.write_views(self.client, self.experiment, arms.study_views(self.plan), self.parent.info.start_time)
 
     def close_orphans(self) -> None:
         """Runs that a process which is gone left as RUNNING: they are what their folders say, or were killed."""

@@ -9,17 +9,8 @@ from interplay.core.extension import Extension
 from interplay.core.model import Count, Model, Natural, NotNegative, Positive, Share, Since
 from interplay.core.references import ByName, Mix
 from interplay.model import trainer_spec
-from interplay.model.spec import (
-    ExactSpec,
-    LearnSpec,
-    Optimizer,
-    Schedule,
-    Shape,
-    TunedSpec,
-    TuneOptimizer,
-    TuneSchedule,
-    check_checkpoints,
-)
+from interplay.model.spec import ExactSpec, LearnSpec, Shape, TunedSpec, check_checkpoints
+from interplay.model.trainer_spec import Optimizer, Schedule, TuneOptimizer, TuneSchedule
 
 # The language-model trainer: pre-training, mid-training and SFT differ in data, init and loss mask only.
 

@@ -138,7 +138,7 @@ class Stack:
 
     def __init__(self, runs: list[Training]) -> None:
         self.runs = sorted(runs, key=Training.settings)
-        self.whole = decoder.stacked([run.model for run in self.runs])
+        self.whole = device.stacked([run.model for run in self.runs])
         self.groups: list[Group] = []
         for _, some in groupby(self.runs, Training.settings):
             first = self.groups[-1].places.stop if self.groups else 0
@@ -195,7 +195,7 @@ class Stack:
     def _attempt(self, replicas: int) -> None:
         """The first micro-batch of fewer replicas."""
         some = [run.passes(run.done + 1)[0] for run in self.runs[:replicas]]
-        whole = decoder.stacked([run.model for run in self.runs[:replicas]])
+        whole = device.stacked([run.model for run in self.runs[:replicas]])
         lm.token_losses(whole, batches.stacked_batch(some, self.setup.device), self.setup.dtype).sum().backward()
 
     def _backward(self, batch: batches.Batch, counts: Tensor) -> Tensor:

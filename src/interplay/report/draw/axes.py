@@ -12,9 +12,10 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.patches import Rectangle
 
 from interplay.core import metrics
+from interplay.report.display_spec import SPENT, Figure, Placed
 from interplay.report.draw import style
-from interplay.report.figure_spec import SPENT, Figure, Placed
-from interplay.report.metric_spec import SHARE, lower_is_better, measure_of
+from interplay.report.metric_spec import lower_is_better, measure_of
+from interplay.report.shown_spec import SHARE
 from interplay.report.stats import budget, estimate, frame
 from interplay.report.write import tables
 

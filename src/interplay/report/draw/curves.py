@@ -6,14 +6,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
-from matplotlib.ticker import LogFormatter
 from scipy import optimize
 
 from interplay.core import artifact, metrics
 from interplay.kinds.table import KINDS
+from interplay.report.display_spec import Extrapolate, Figure
 from interplay.report.draw import style
-from interplay.report.figure_spec import Extrapolate, Figure
-from interplay.report.metric_spec import RAW, SHARE, Measure, logged_heading, logged_measure, measure_of
+from interplay.report.metric_spec import measure_of
+from interplay.report.shown_spec import RAW, SHARE, Measure, logged_heading, logged_measure
 from interplay.report.spec import ReportArm
 from interplay.report.stats import frame
 from interplay.report.stats.estimate import Estimate, interval_ends, uncertain_over, value
@@ -22,8 +22,6 @@ from interplay.report.write import tables
 
 WIDE_RANGE = 30.0
 """A quantity that is positive and spans more than this ratio is drawn on a logarithmic axis."""
-PLAIN = (1e-4, 1e5)
-"""Numbers that are written without an exponent."""
 TAIL = 10
 """The last of so many parts of a training curve is what an extrapolation is judged by: single steps are noise."""
 
@@ -269,24 +267,14 @@ def _panel(results: frame.Results, axis: Axes, runs: list[StageCurve], kind: str
     every = [value for run in runs for value in run.values.values()]
     if min(every) > 0 and max(every) / min(every) > WIDE_RANGE:
         axis.set_yscale("log")
-        axis.yaxis.set_major_formatter(PlainLogFormatter())
-        axis.yaxis.set_minor_formatter(PlainLogFormatter(labelOnlyBase=False))
+        axis.yaxis.set_major_formatter(style.PlainLogFormatter())
+        axis.yaxis.set_minor_formatter(style.PlainLogFormatter(labelOnlyBase=False))
     axis.set_xlabel(KINDS[kind].step)
     axis.set_ylabel(KINDS[kind].loss if key == "loss" else logged_heading(key))
     style.integer_ticks(axis)
     axis.grid(axis="y")
     axis.margins(x=0.01)
     return same
-
-
-class PlainLogFormatter(LogFormatter):
-    """Numbers of a logarithmic axis in one form: all plain, or all with exponents where some are too small or large for that."""
-
-    def __call__(self, x: float, pos: int | None = None) -> str:
-        """The label of a tick, empty where matplotlib finds that there is no room for one."""
-        low, high = self.axis.get_view_interval() if self.axis else (x, x)
-        plain = low >= PLAIN[0] and high <= PLAIN[1]
-        return (f"{x:g}" if plain else f"{x:.0e}") if super().__call__(x, pos) else ""
 
 
 # Evaluations along a training ladder: a metric against the step of the stage whose checkpoints were evaluated.

@@ -18,9 +18,10 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, NullFormatter
 
 from interplay.core import metrics
+from interplay.report.display_spec import SPENT, Figure
 from interplay.report.draw import axes, curves, style
-from interplay.report.figure_spec import SPENT, Figure
-from interplay.report.metric_spec import ERROR, SHARE, measure_of
+from interplay.report.metric_spec import ERROR, measure_of
+from interplay.report.shown_spec import SHARE
 from interplay.report.stats import estimate, frame
 from interplay.report.write import tables
 
@@ -157,7 +158,7 @@ def _by_op(results: frame.Results, figure: Figure) -> tuple[Canvas | None, str]:
     axis.set_ylim(0, 104 if is_share else None)
     axis.set_xlabel("op (operations that the answer needs)")
     axis.set_axisbelow(True)
-    _shade_bands(results, axis, ops, 105 if is_share else 1.01 * axis.get_ylim()[1])
+    style.shade_bands(results, axis, ops, 105 if is_share else 1.01 * axis.get_ylim()[1])
     return canvas, _label_axis(results, canvas, axis, figure, drawn, "per op")
 
 
@@ -179,17 +180,6 @@ def _bars(axis: Axes, at: np.ndarray, width: float, drawn: estimate.Ends, arm: s
     hatched: dict[str, Any] = {"hatch": how.hatch, "edgecolor": "#ffffff", "linewidth": 0.0} if how.hatch else {}
     axis.bar(at, middle, width * 0.9, color=how.color, label=arm, **hatched)
     axis.vlines(at, low, high, color="#222222", linewidth=0.8, label=f"_{arm}")
-
-
-def _shade_bands(results: frame.Results, axis: Axes, ops: list[int], top: float) -> None:
-    """Each band's stretch of ops, named at the height `top`, above the axis; every second one is shaded."""
-    for place, band in enumerate(frame.bands(results)):
-        inside = [ops.index(op) for op in results.spec.bands.get(band, []) if op in ops]
-        if not inside:
-            continue
-        if place % 2:
-            axis.axvspan(min(inside) - 0.5, max(inside) + 0.5, color="#f0f0f0", zorder=0, linewidth=0)
-        axis.text((min(inside) + max(inside)) / 2, top, band, ha="center", va="bottom", color="#555555", weight="bold")
 
 
 # A metric over bands in an order that the study gives, such as one task at growing lengths.

@@ -1,4 +1,4 @@
-"""Colours, markers and legends of all figures; arms with equal curves are drawn as one."""
+"""Colours, markers, legends and names of bands of all figures; arms with equal curves are drawn as one."""
 
 import itertools
 import re
@@ -20,9 +20,10 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.font_manager import FontProperties
 from matplotlib.lines import Line2D
 from matplotlib.textpath import TextToPath
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import LogFormatter, MaxNLocator
+from matplotlib.transforms import offset_copy
 
-from interplay.report.figure_spec import COLORS
+from interplay.report.shown_spec import COLORS
 from interplay.report.stats import estimate, frame
 
 # Curves of arms that came out the same. One would hide the other, so they are drawn one inside the other, the first the widest,
@@ -86,6 +87,8 @@ COLUMN_GAP = 1.4
 """Between the columns of a legend, in font sizes."""
 KEY, LEGEND, LINE = 0.9, 0.35, 0.18
 """Inches next to a name in a legend: its line and all gaps; height of a legend of one row; of a line of text."""
+BOLD = 1.15
+"""Width of a name in bold type, with a gap, over its width in regular type."""
 
 
 class Medium(NamedTuple):
@@ -209,6 +212,42 @@ def missing_note(results: frame.Results, shown: Sequence[tuple[str, estimate.Est
 def integer_ticks(axis: Axes) -> None:
     """Ticks at whole steps alone, as many as the panel has room for; one where there is one step."""
     axis.xaxis.set_major_locator(MaxNLocator("auto", integer=True, steps=[1, 2, 5, 10], min_n_ticks=1))
+
+
+UNSCALED = (1e-4, 1e5)
+"""Numbers that are written without an exponent."""
+
+
+class PlainLogFormatter(LogFormatter):
+    """Numbers of a logarithmic axis in one form: all plain, or all with exponents where some are too small or large for that."""
+
+    def __call__(self, x: float, pos: int | None = None) -> str:
+        """The label of a tick, empty where matplotlib finds that there is no room for one."""
+        low, high = self.axis.get_view_interval() if self.axis else (x, x)
+        plain = low >= UNSCALED[0] and high <= UNSCALED[1]
+        return (f"{x:g}" if plain else f"{x:.0e}") if super().__call__(x, pos) else ""
+
+
+def shade_bands(results: frame.Results, axis: Axes, ops: list[int], top: float) -> None:
+    """Each band's stretch of ops, named at the height `top`, above the axis; every second one is shaded. A name
+    that would overlap another is raised to the next row with room for it."""
+    style = _MEDIUM.get().style
+    family, size = str(style["font.family"][0]), float(style["font.size"])
+    figure = axis.get_figure(root=True)
+    assert figure is not None
+    unit = (axis.get_xlim()[1] - axis.get_xlim()[0]) / (figure.get_figwidth() - KEY)  # places of an inch
+    ends: list[float] = []
+    for place, band in enumerate(frame.bands(results)):
+        inside = [ops.index(op) for op in results.spec.bands.get(band, []) if op in ops]
+        if not inside:
+            continue
+        if place % 2:
+            axis.axvspan(min(inside) - 0.5, max(inside) + 0.5, color="#f0f0f0", zorder=0, linewidth=0)
+        middle, half = (min(inside) + max(inside)) / 2, unit * BOLD * _wide(band, family, size) / 2
+        row = next((row for row, end in enumerate(ends) if end < middle - half), len(ends))
+        ends[row : row + 1] = [middle + half]
+        raised = offset_copy(axis.transData, figure, y=row * LINE)
+        axis.text(middle, top, band, ha="center", va="bottom", color="#555555", weight="bold", transform=raised)
 
 
 def legend(canvas: Canvas, *axes: Axes, order: Sequence[str] = ()) -> None:

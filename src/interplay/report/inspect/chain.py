@@ -18,7 +18,8 @@ from interplay.kinds.table import KINDS, SETS, makes
 from interplay.report.draw.diagram import stage_name
 from interplay.report.inspect.stage_view import curation_lines
 from interplay.report.spec import ReportSpec
-from interplay.report.stats import frame, notes, provenance
+from interplay.report.stats import frame, provenance
+from interplay.results import state
 
 ORDER = ("samples", "model", "corpus", "problems", "tokenizer")
 """What stages make (`Kind.makes`), from the number down."""
@@ -47,7 +48,7 @@ def stages_of(
     shown = [digest for row in rows for digest in row.evaluations.values()]
     chosen = provenance.with_dependencies([*ends, *(block for digest in shown for block in spec.blocks_of(digest))], stages)
     known = {digest: stage for digest, stage in stages.items() if digest in chosen}
-    behind = provenance.of_plan(known, results, notes.missing_reasons(known, results, results.parent / "logs"))
+    behind = provenance.of_plan(known, results, state.missing_reasons(known, results, results.parent / "logs"))
     overlap, absent = _overlaps(spec, behind, results)
     entries = sorted(reversed(provenance.stage_entries(spec, behind)), key=lambda entry: _rank(entry.kind))
     planned = planned_costs(stages)
@@ -269,3 +270,34 @@ def _set_rows(digest: str, folders: Mapping[str, Path], keys_of: Callable[[str],
         origins.append(origin or f"{digest}:{index}")
         roots.append(keys_of(first).get(int(place), key) if first in folders else key)
     return _Rows(table["op"], table["key"], pd.Series(origins), pd.Series(roots))
+
+
+# What the specs of problem sets say of their rows before these exist: bands, and ops where the set is generated.
+
+
+def planned_bands(digest: str, stages: Stages) -> dict[str, list[int]]:
+    """Band -> its ops, easiest first; a band whose ops are in no spec has none. Of a curated set: the bands of what it is made
+    of, and those that its steps name. Its rows may have lost bands and changed ops, so both are what it may hold."""
+    found = _planned_bands(digest, stages)
+    return dict(sorted(found.items(), key=lambda item: item[1] or [0]))
+
+
+def planned_ops(known: Mapping[str, list[int]]) -> list[int] | None:
+    """Every op of such bands; None where some band's are not known."""
+    return sorted({op for ops in known.values() for op in ops}) if all(known.values()) else None
+
+
+def _planned_bands(digest: str, stages: Stages) -> dict[str, list[int]]:
+    stage = stages.get(digest, {"kind": "", "spec": {}, "deps": {}})
+    spec = stage["spec"]
+    if stage["kind"] == "curate":
+        sources = [dep for role, dep in sorted(stage["deps"].items()) if role.startswith("data.")]
+        labels = [step.get("bands") for step in spec.get("steps", [])]  # bands that steps put rows into
+        named = [str(band) for label in labels if isinstance(label, (dict, list)) for band in label]
+        return {band: [] for band in [*(band for source in sources for band in _planned_bands(source, stages)), *named]}
+    if stage["kind"] == "dataset":
+        return {spec["band"]: []} if "band" in spec else {}
+    if stage["kind"] == "generate":
+        return {band: [] for band in _planned_bands(stage["deps"].get("data.0", ""), stages)}
+    known = {band: sorted(int(op) for op in ops) for band, ops in spec.get("bands", {}).items()}
+    return {**known, **{band: [] for band in spec.get("calibrated", {})}}

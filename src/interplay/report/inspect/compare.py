@@ -17,9 +17,10 @@ from interplay.kinds.stages import flat_leaves, leaf_differences
 from interplay.kinds.table import SETS, is_trainer, makes
 from interplay.report.draw.diagram import MODEL_ROLES, stage_name
 from interplay.report.inspect import chain
-from interplay.report.metric_spec import METRICS, SHARE, check_metric, lower_is_better, measure_of, metric_row
+from interplay.report.metric_spec import METRICS, check_metric, lower_is_better, measure_of, metric_row
+from interplay.report.shown_spec import SHARE
 from interplay.report.spec import ReportArm, ReportSpec, ReportStage
-from interplay.report.stats import estimate, frame, provenance
+from interplay.report.stats import estimate, frame
 from interplay.report.write import text
 
 # Prompts on which two evaluations part: how many, and the ones that changed most with what both wrote and what was right.
@@ -311,7 +312,7 @@ def _scores(
     for name in names:
         seeds = [seed for seed, other in common if other == name]
         pairs = [(seed, a.evaluations[seed][name], b.evaluations[seed][name]) for seed in seeds]
-        bands = provenance.planned_bands(stages[pairs[0][1]]["deps"]["data"], stages)
+        bands = chain.planned_bands(stages[pairs[0][1]]["deps"]["data"], stages)
         known |= bands
         read = _results(pairs, bands, more, folders, stages)
         if column is None or any(len(frame.of_column(table, column, read.by_ops)) for table in read.prompts.values()):

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from interplay.core import artifact, metrics, model
-from interplay.report.inspect.chain import read_curves, stages_of
-from interplay.report.metric_spec import ERRORS, check_metric, each_class, is_gain, measure_of
+from interplay.report.inspect.chain import planned_bands, planned_ops, read_curves, stages_of
+from interplay.report.metric_spec import ERRORS, check_metric, is_gain, measure_of
 from interplay.report.spec import ReportSpec
-from interplay.report.stats import contrast, estimate, frame, provenance
+from interplay.report.stats import contrast, estimate, frame
 from interplay.report.write import tables, text
 
 # The cell that the words of a command line name: case, spaces, `:` and kinds of dashes do not matter.
@@ -69,7 +69,7 @@ def shown_tables(spec: ReportSpec) -> dict[str, TableNames]:
     controls = _rows(tables.difference_pairs(frame.Results(spec, {}, {}, {})))
     found: dict[str, TableNames] = {}
     for name, table in spec.tables.items():
-        cells = tables.side_by_side(each_class(table.cells, [*ERRORS]))
+        cells = tables.side_by_side(tables.each_class(table.cells, [*ERRORS]))
         if table.against is not None:
             found[name] = TableNames(table.columns, _against(spec, table.against), cells, name)
         else:
@@ -107,10 +107,10 @@ def _compared_pairs(spec: ReportSpec, name: str) -> list[tuple[str, str]]:
 def _column(word: str, of: TableNames, spec: ReportSpec, stages: Stages, where: str) -> str:
     """One of its columns; any op, where `op` means all ops and the plan does not determine which there are."""
     digests = [digest for row in spec.arms for digest in row.evaluations.values()]
-    bands = [provenance.planned_bands(stages[digest]["deps"]["data"], stages) for digest in digests]
+    bands = [planned_bands(stages[digest]["deps"]["data"], stages) for digest in digests]
     ops = sorted({op for known in bands for numbers in known.values() for op in numbers})
     columns = [part for item in of.columns for part in ([f"op:{op}" for op in ops] if item == "op" else [item])]
-    untold = "op" in of.columns and any(provenance.planned_ops(known) is None for known in bands)
+    untold = "op" in of.columns and any(planned_ops(known) is None for known in bands)
     return _pick(word, columns, where, "column", (lambda other: other.startswith("op:")) if untold else _none)
 
 
@@ -168,10 +168,10 @@ def explain(spec: ReportSpec, report: str, stages: Stages, results: Path, query:
 
 def _holds(stages: Stages, digest: str, query: CellName, spec: ReportSpec) -> bool:
     """Whether an evaluation's problem set has the column, or may have it, by the spec."""
-    bands = provenance.planned_bands(stages[digest]["deps"]["data"], stages)
+    bands = planned_bands(stages[digest]["deps"]["data"], stages)
     if query.column in bands:
         return True
-    ops = provenance.planned_ops(bands)
+    ops = planned_ops(bands)
     named = query.column.startswith("op:")
     wanted = {int(query.column.removeprefix("op:"))} if named else set(spec.bands.get(query.column, []))
     return (named if ops is None else False) or bool(wanted & set(ops or []))

@@ -1,98 +1,24 @@
-"""What stages and arms cost, matched budgets judged from the records, and what a run spends until its learning curve reaches a
+"""What arms cost, matched budgets judged from the records, and what a run spends until its learning curve reaches a
 target."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import fsum, isnan, nan
-from statistics import fmean, median
+from statistics import fmean
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from interplay.core import artifact, execution, metrics
+from interplay.core import artifact, metrics
 from interplay.core.model import plural
 from interplay.kinds.formulas import Cost
 from interplay.kinds.stages import paper_tokens, planned_costs, realised_cost, share_reached
 from interplay.kinds.table import KINDS
 from interplay.report.claim_spec import Test
-from interplay.report.figure_spec import Target
+from interplay.report.display_spec import Target
 from interplay.report.metric_spec import measure_of
 from interplay.report.spec import Match, ReportArm, ReportSpec, ReportStage, budget_spread, matched_stages
 from interplay.report.stats import frame, provenance
-
-# What a study's stages took, from their telemetry: hours, processor hours, attempts, memory and rates. For the page alone.
-
-
-ABSENT = "not recorded"
-RATES = {"completion_tokens_per_second": "sampled", "tokens_per_second": "trained on"}
-"""Telemetry key -> what its tokens are."""
-
-
-def stage_costs(behind: provenance.Provenance) -> list[dict[str, str]]:
-    """One row per kind in the order of the plan, then their sum, every figure as it is shown: kind; stages, such as `2 of 3
-    done`; wall, cpu and gpu, the hours; attempts; memory; rate."""
-    of_kind: dict[str, list[str]] = {}
-    for digest, stage in behind.stages.items():
-        of_kind.setdefault(stage["kind"], []).append(digest)
-    found = [_row(kind, digests, behind) for kind, digests in of_kind.items()]
-    return [*found, {**_row("all", list(behind.stages), behind), "rate": ""}]
-
-
-def where_and_when(behind: provenance.Provenance) -> str:
-    """`on vm; first stage started 2026-11-20 17:57, last 2026-11-20 18:30 UTC`; empty when telemetry says nothing."""
-    known = behind.telemetry.values()
-    hosts = sorted({str(item["host"]) for item in known if "host" in item})
-    starts = sorted(str(item["started"]) for item in known if "started" in item)
-    when = [time[:16].replace("T", " ") for time in (starts[:1] + starts[-1:])]
-    starts_said = f"first stage started {when[0]}, last {when[1]} UTC" if when else ""
-    return "; ".join(filter(None, [f"on {', '.join(hosts)}" if hosts else "", starts_said]))
-
-
-def _row(kind: str, digests: list[str], behind: provenance.Provenance) -> dict[str, str]:
-    done = [digest for digest in digests if behind.done(digest)]
-    known = [behind.telemetry.get(digest, {}) for digest in done]
-    gpus = [_gpu_seconds(behind.stages[digest], behind.telemetry.get(digest, {})) for digest in done]
-    attempts = [int(item["attempts"]) for item in known if "attempts" in item]
-    peaks = [float(item["peak_memory_mb"]) for item in known if "peak_memory_mb" in item]
-    return {
-        "kind": kind,
-        "stages": f"{len(done)}" if len(done) == len(digests) else f"{len(done)} of {len(digests)} done",
-        "wall": _summed([item.get("seconds_wall") for item in known]),
-        "cpu": _summed([item.get("seconds_cpu") for item in known]),
-        "gpu": "none" if gpus and not any(item != 0.0 for item in gpus) else _summed(gpus),
-        "attempts": _partly(str(sum(attempts)), len(attempts), len(done)),
-        "memory": _partly(f"{max(peaks, default=0) / 1024:.2f} GiB", len(peaks), len(done)),
-        "rate": _rates(known),
-    }
-
-
-def _gpu_seconds(stage: dict[str, Any], known: dict[str, Any]) -> float | None:
-    gpus = execution.Run(**stage["run"]).gpus if "run" in stage else None
-    if gpus == 0:
-        return 0.0
-    return gpus * known["seconds_wall"] if gpus is not None and "seconds_wall" in known else None
-
-
-def _summed(seconds: list[float | None]) -> str:
-    known = [item for item in seconds if item is not None]
-    return _partly(metrics.clock(sum(known)), len(known), len(seconds))
-
-
-def _partly(shown: str, known: int, of: int) -> str:
-    if not known:
-        return ABSENT if of else "–"
-    return shown if known == of else f"{shown} ({known} of {of} stages)"
-
-
-def _rates(known: list[dict[str, Any]]) -> str:
-    """The median over the stages of each rate that they report."""
-    said = []
-    for key, what in RATES.items():
-        found = [float(item[key]) for item in known if key in item]
-        if found:
-            said.append(f"{metrics.quantity(round(median(found)))} tokens/s {what}")
-    return ", ".join(said)
-
 
 # What training each arm costs: as planned from the specs, and as the records say it was. Evaluations do not count.
 
@@ -233,6 +159,38 @@ def budget_obstacle(results: frame.Results, test: Test) -> str:
         if pair <= set(match.among) and (judged := judge_match(results, match)).verdict == "not matched":
             return f"budgets not matched: {judged.reason}"
     return ""
+
+
+UNEQUAL = 0.05
+"""How far budgets of the same kinds of training may differ, as a share of the larger (`Match.tolerance`)."""
+
+
+def unequal_compute(results: frame.Results, test: Test) -> Iterator[str]:
+    """Lines where the two arms of a test train in the same kinds of stages, by unequal amounts; or are in a match that failed."""
+    if test.against is None:
+        return
+    if obstacle := budget_obstacle(results, test):
+        yield obstacle
+        return
+    spent: list[dict[str, float]] = [{}, {}]
+    for one, other in zip(results.spec.rows_of(test.arm), results.spec.rows_of(test.against), strict=False):
+        paths = [[artifact.split_ref(stage.digest)[0] for stage in row.path] for row in (one, other)]
+        own = [[digest for digest in path if digest not in paths[1 - side]] for side, path in enumerate(paths)]
+        if any(digest not in results.records for digest in (*own[0], *own[1])):
+            return
+        kinds = [[results.records[digest]["kind"] for digest in path] for path in own]
+        if kinds[0] != kinds[1] or not kinds[0]:
+            return
+        for side, path in enumerate(own):
+            planned = planned_costs({digest: results.records[digest] for digest in path})
+            for digest in path:
+                cost = realised_cost(results.records[digest], planned[digest].parameters)
+                unit = "rollouts" if cost.rollouts else "tokens"
+                spent[side][unit] = spent[side].get(unit, 0.0) + (cost.rollouts or cost.tokens)
+    for unit in spent[0]:
+        pair = [side.get(unit, 0.0) for side in spent]
+        if max(pair) and (max(pair) - min(pair)) / max(pair) > UNEQUAL:
+            yield f"{test.arm} trained on {pair[0]:,.0f} {unit} and {test.against} on {pair[1]:,.0f}"
 
 
 def as_json(judged: list[JudgedMatch]) -> list[dict[str, Any]]:

@@ -10,10 +10,10 @@ import numpy as np
 
 from interplay.core import artifact, metrics
 from interplay.core.model import plural
-from interplay.kinds.stages import planned_costs, realised_cost
 from interplay.kinds.table import SETS
 from interplay.report.claim_spec import Claim
-from interplay.report.metric_spec import SHARE, measure_of
+from interplay.report.metric_spec import measure_of
+from interplay.report.shown_spec import SHARE
 from interplay.report.spec import ReportArm
 from interplay.report.stats import budget, frame, notes
 from interplay.report.stats.contrast import lacks_bases
@@ -22,7 +22,7 @@ from interplay.report.stats.frame import Results
 from interplay.report.stats.intervals import crossed_spread, t_interval
 from interplay.report.write import tables
 
-# Controls: arms that gain without what the gain is claimed to be of (report.spec.Controls).
+# Controls: arms that gain without what the gain is claimed to be of (`report.spec.Controls`).
 
 
 NAMES = {
@@ -136,8 +136,6 @@ WINDOW, LEAST_RISE = 5, 0.05
 """Steps at either end of RL that are compared, and the rise of reward that counts; the verdict has to keep half of it."""
 EXPLAINED = 0.5
 """Share of a gain, from which on fewer truncated completions explain it."""
-UNEQUAL = 0.05
-"""How far budgets of the same kinds of training may differ, as a share of the larger (`Match.tolerance`)."""
 LENGTH_GAP = 0.15
 """Relative difference of the mean lengths of two bands below which they are equal, and above which they are not."""
 LOW, HIGH = 0.05, 0.95
@@ -174,10 +172,6 @@ def _arms(claim: Claim) -> list[str]:
     return [arm for arm in (claim.test.arm, claim.test.against) if arm]
 
 
-def _rows(results: Results, arm: str) -> list[ReportArm]:
-    return [row for row in results.spec.arms if row.arm == arm]
-
-
 def _no_steps(results: Results, claim: Claim) -> Iterator[str]:
     """Reads the checksums of weights and the optimizer steps in records."""
     for arm in _arms(claim):
@@ -189,7 +183,7 @@ def _leaked(results: Results, claim: Claim) -> Iterator[str]:
     """Reads structural keys of the problem sets that an arm was trained on, and of the one that it is tested on."""
     deps = {digest: record["deps"].values() for digest, record in results.records.items()}
     for arm in _arms(claim):
-        row = _rows(results, arm)[0]
+        row = results.spec.rows_of(arm)[0]
         behind = artifact.closure(
             [artifact.split_ref(stage.digest)[0] for stage in row.path], lambda digest: deps.get(digest, ())
         )
@@ -236,7 +230,7 @@ def _broken(results: Results, claim: Claim) -> Iterator[str]:
 def _hacked(results: Results, claim: Claim) -> Iterator[str]:
     """Reads reward and verdicts of the completions of RL, first and last steps."""
     for arm in _arms(claim):
-        rises = [rise for row in _rows(results, arm) for rise in _rises(results, row)]
+        rises = [rise for row in results.spec.rows_of(arm) for rise in _rises(results, row)]
         if len(rises) < 2:
             continue
         reward, right = np.array(rises).T
@@ -304,31 +298,7 @@ def _follows_length(results: Results, claim: Claim, gain: Estimate) -> Iterator[
 
 def _compute(results: Results, claim: Claim) -> Iterator[str]:
     """Reads what training took, of two arms that train in the same kinds of stages."""
-    test = claim.test
-    if test.against is None:
-        return
-    if obstacle := budget.budget_obstacle(results, test):
-        yield obstacle
-        return
-    spent: list[dict[str, float]] = [{}, {}]
-    for one, other in zip(_rows(results, test.arm), _rows(results, test.against), strict=False):
-        paths = [[artifact.split_ref(stage.digest)[0] for stage in row.path] for row in (one, other)]
-        own = [[digest for digest in path if digest not in paths[1 - side]] for side, path in enumerate(paths)]
-        if any(digest not in results.records for digest in (*own[0], *own[1])):
-            return
-        kinds = [[results.records[digest]["kind"] for digest in path] for path in own]
-        if kinds[0] != kinds[1] or not kinds[0]:
-            return
-        for side, path in enumerate(own):
-            planned = planned_costs({digest: results.records[digest] for digest in path})
-            for digest in path:
-                cost = realised_cost(results.records[digest], planned[digest].parameters)
-                unit = "rollouts" if cost.rollouts else "tokens"
-                spent[side][unit] = spent[side].get(unit, 0.0) + (cost.rollouts or cost.tokens)
-    for unit in spent[0]:
-        pair = [side.get(unit, 0.0) for side in spent]
-        if max(pair) and (max(pair) - min(pair)) / max(pair) > UNEQUAL:
-            yield f"{test.arm} trained on {pair[0]:,.0f} {unit} and {test.against} on {pair[1]:,.0f}"
+    yield from budget.unequal_compute(results, claim.test)
 
 
 def _tuned(results: Results, claim: Claim) -> Iterator[str]:
@@ -352,7 +322,7 @@ def _machines(results: Results, claim: Claim) -> Iterator[str]:
         return
     made: dict[str, dict[str, set[str]]] = {}
     for arm in _arms(claim):
-        for row in _rows(results, arm):
+        for row in results.spec.rows_of(arm):
             for digest in [*(artifact.split_ref(stage.digest)[0] for stage in row.path), *row.evaluations.values()]:
                 if (record := results.records.get(digest)) and "dtype" in record["spec"]:
                     cpu = metrics.read_telemetry(results.folders[digest]).get("environment", {}).get("cpu")

@@ -12,11 +12,12 @@ import numpy as np
 
 from interplay.report import claim_spec
 from interplay.report.claim_spec import EQUIVALENT, NO_INFORMATION, Claim, Premise, Test
-from interplay.report.figure_spec import readable
-from interplay.report.metric_spec import better_word, logged_measure, lower_is_better, measure_of
-from interplay.report.spec import Contender, Contrast, Lineup
+from interplay.report.display_spec import Contrast
+from interplay.report.metric_spec import lower_is_better, measure_of
+from interplay.report.shown_spec import logged_measure, readable
+from interplay.report.spec import Contender, Lineup
 from interplay.report.stats import budget, estimate, frame, notes
-from interplay.report.stats.estimate import Estimate, difference, estimate_json, p_value, recorded_estimate, value
+from interplay.report.stats.estimate import Estimate, difference, p_value, recorded_estimate, value
 from interplay.report.stats.intervals import LEVEL, FightLook, Look, holm_adjusted, interval_of_arms
 from interplay.report.write.tables import Cell, Grid, baseline_score, expand_columns
 
@@ -160,6 +161,11 @@ def _row(results: frame.Results, one: ChosenArm, against: ChosenArm, column: str
     return ComparisonRow(one, estimate, gap, p_value(gap), np.nan, "")
 
 
+def _better_word(name: str, gap: float) -> str:
+    """What a difference is for a study: better or worse."""
+    return "better" if (gap < 0 if lower_is_better(name) else gap > 0) else "worse"
+
+
 def _judged(row: ComparisonRow, adjusted: float, block: ComparisonBlock) -> ComparisonRow:
     """A verdict needs an adjusted p below 5 % and a difference beyond the noise floor. Without a floor there is none."""
     if row.verdict:
@@ -167,7 +173,7 @@ def _judged(row: ComparisonRow, adjusted: float, block: ComparisonBlock) -> Comp
     if np.isnan(block.floor.size):
         verdict = "missing"
     elif adjusted < LEVEL and abs(row.gap.value) > block.floor.size:
-        verdict = better_word(block.metric, row.gap.value) + (HERE if lacks_bases(row.gap) else "")
+        verdict = _better_word(block.metric, row.gap.value) + (HERE if lacks_bases(row.gap) else "")
     else:
         verdict = NO_INFORMATION
     return row._replace(adjusted=adjusted, verdict=verdict)
@@ -217,10 +223,11 @@ def _fight(
             judged.append(row._replace(verdict="missing"))
             continue
         alone, adjusted = gap.spread._replace(family=1).p_value(), gap.spread.p_value()
-        idle = [] if failed else [reason for reason in _unmoved(results, row.chosen.arm, against.chosen.arm) if reason]
+        inaction = notes.inaction_notes(results, row.chosen.arm, against.chosen.arm)
+        idle = [] if failed else [reason for reason in inaction if reason]
         said += idle
         tied = claim_spec.within_margin(contrast.margin, gap.low, gap.high)
-        word = EQUIVALENT if tied else NO_INFORMATION if adjusted >= level else better_word(block.metric, gap.value)
+        word = EQUIVALENT if tied else NO_INFORMATION if adjusted >= level else _better_word(block.metric, gap.value)
         here = HERE if word != NO_INFORMATION and lacks_bases(gap) else ""
         verdict = claim_spec.NOT_TESTED if failed or idle else word + here
         judged.append(row._replace(gap=gap, p=alone, adjusted=adjusted, verdict=verdict))
@@ -332,60 +339,22 @@ def lacks_bases(found: Estimate) -> bool:
     return bool(found.seeds) and found.bases < claim_spec.LEAST_BASES and not found.missing
 
 
-def claims_json(judged: list[JudgedClaim]) -> list[dict]:
-    """The content of claims.json."""
-    return [
-        {
-            "says": item.claim.says,
-            "source": item.claim.source,
-            "test": item.claim.test.model_dump(mode="json", exclude_none=True),
-            **({"effect": item.claim.published.effect} if isinstance(item.claim.published, claim_spec.Published) else {}),
-            "verdict": item.verdict,
-            "reason": item.reason,
-            **({"caveat": item.caveat} if item.caveat else {}),
-            **({"failing": item.failing.as_json()} if item.failing else {}),
-            **({"look": item.look.as_json()} if item.look else {}),
-            **({"changed": list(item.changed)} if item.changed else {}),
-            **({"exploratory": True} if item.claim.exploratory else {}),
-            **({"forecast": item.claim.forecast.model_dump(mode="json", exclude_none=True)} if item.claim.forecast else {}),
-            "estimate": estimate_json(item.estimate),
-        }
-        for item in judged
-    ]
-
-
 # Premises: what must hold for a claim to be tested, read from records and evaluations alone.
 
 
 def _failed_premises(results: frame.Results, claim: Claim) -> Iterator[str]:
     """Why the claim is not tested: whether the arms that it compares acted, and its premises; empty for what holds. A claim that
     declares what fails is about the bases that did not, so that its arms need to act on one."""
-    yield from _unmoved(results, claim.test.arm, claim.test.against, 1.0 if claim.fails else notes.HALF)
+    yield from notes.inaction_notes(results, claim.test.arm, claim.test.against, 1.0 if claim.fails else notes.HALF)
     for premise in claim.requires:
         yield _unmet(results, claim.test, premise)
-
-
-def _unmoved(results: frame.Results, arm: str, against: str | None, share: float = notes.HALF) -> Iterator[str]:
-    """That an arm, or what it is compared with, left the weights as they were at that share of the seeds or more, or that both
-    ended with the same; empty where they acted."""
-    yield _idle(results, arm, share)
-    if against is None:
-        return
-    yield _idle(results, against, share)
-    if notes.same_weights(results, arm, against) == frame.seeds(results.spec, arm):
-        yield notes.same_weights_note(results, arm, against)
-
-
-def _idle(results: frame.Results, arm: str, share: float = notes.HALF) -> str:
-    said = notes.idle_note(results, arm, share)
-    return f"{arm} did not act: {said}" if said else ""
 
 
 def _unmet(results: frame.Results, test: Test, premise: Premise) -> str:
     """Why a premise fails; empty where it holds."""
     of = premise.of
     if of is None:
-        return _idle(results, str(premise.acts))
+        return notes.inaction_note(results, str(premise.acts))
     metric, band = of.value or test.metric, of.band or test.band
     against = of.against if isinstance(of, claim_spec.Improves) else None
     if premise.recorded:

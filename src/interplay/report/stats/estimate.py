@@ -8,7 +8,8 @@ import pandas as pd
 
 from interplay.core import artifact, model
 from interplay.core.metrics import round_significant
-from interplay.report.metric_spec import is_of_run, logged_measure, measure_of, metric_row
+from interplay.report.metric_spec import is_of_run, measure_of, metric_row
+from interplay.report.shown_spec import logged_measure
 from interplay.report.stats import budget, intervals
 from interplay.report.stats.frame import Key, Results, lacked_band, num_relevant, of_column, prompt_scores, seeds, unavailable
 from interplay.report.stats.intervals import Spread, Support, crossed_spread, nested_spread

@@ -2,6 +2,7 @@
 
 import functools
 import math
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -14,8 +15,8 @@ from interplay.core import artifact, model
 from interplay.core.digest import GATES
 from interplay.kinds.table import KINDS
 from interplay.model.spec import SourceSpec
-from interplay.report.figure_spec import Figure
-from interplay.report.metric_spec import COUNTED, ERRORS, Metric, Per, metric_row, sums_up
+from interplay.report.display_spec import Figure
+from interplay.report.metric_spec import COUNTED, ERRORS, METRICS, Metric, Per, metric_row
 from interplay.report.spec import ReportArm, ReportRung, ReportSpec
 from interplay.tasks.verdict import pass_at_k
 
@@ -86,10 +87,15 @@ def _by_ops(spec: ReportSpec, prompts: dict[str, pd.DataFrame]) -> dict[str, lis
     return {band: ops for band, ops in spec.bands.items() if band not in named}
 
 
+def _sums_up(column: str) -> bool:
+    """Whether a column of `prompts.parquet` is a sum over samples, so that those of several blocks of samples add up."""
+    return any(each.per != "prompt" and re.fullmatch(each.column.replace("{}", ".+"), column) for each in METRICS)
+
+
 def merge_blocks(blocks: list[pd.DataFrame]) -> pd.DataFrame:
     """Counts of blocks of samples of the same prompts, added up; what only the first block holds stays as it is. Of several
     blocks the first half is counted by itself too (`HEAD`)."""
-    columns = dict.fromkeys(name for block in blocks for name in block.columns if name == "n" or sums_up(name))
+    columns = dict.fromkeys(name for block in blocks for name in block.columns if name == "n" or _sums_up(name))
     sums = {name: sum(block[name] for block in blocks if name in block) for name in columns}  # a class may be in some alone
     first = blocks[: len(blocks) // 2]
     sums |= {head: sum(block[name] for block in first) for head, name in zip(HEAD, ("strict", "n"), strict=True) if first}

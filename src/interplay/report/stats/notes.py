@@ -1,12 +1,8 @@
-"""What a reader of a table must know first: sampling engines, numerics, missing stages, training that changed no weight."""
+"""What a reader of a table must know first: sampling engines, numerics, training that changed no weight."""
 
-import atexit
 import math
-import os
-import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from interplay.core import artifact, model
@@ -17,7 +13,6 @@ from interplay.report.spec import ReportArm, ReportStage
 from interplay.report.stats.estimate import Estimate
 from interplay.report.stats.frame import Results, audit_notes, lacked_band, of_seeds, seeds as seeds_of
 from interplay.report.stats.intervals import share_interval
-from interplay.study.plan import Plan
 
 # What a reader of a table must know before its differences: who sampled it, and where training changed nothing.
 
@@ -112,103 +107,6 @@ def numerics_notes(results: Results, arms: list[str]) -> tuple[str, ...]:
         for kind, by in found.items()
         if len(by) > 1
     )
-
-
-# Why a stage of a plan has no record, in words: it failed, it stopped, it waits for another, or it was not run yet.
-
-
-LONGEST = 240
-"""Characters of a log's line that are worth showing."""
-
-
-def missing_reasons(stages: Mapping[str, Mapping[str, Any]], results: Path, logs: Path) -> dict[str, str]:
-    """Digest -> why it is missing, for every stage without a record. `stages` as JSON (kind, deps, label), dependencies first.
-
-    What waits names the first stage on its way that did fail, and that one's reason."""
-    found: dict[str, str] = {}
-    for digest, stage in stages.items():
-        out = artifact.folder(results, stage["kind"], digest)
-        if not artifact.done(out):
-            found[digest] = _own(out, logs / stage["kind"] / f"{digest}.log") or _waits(stage, stages, found) or "not run yet"
-    return found
-
-
-def state_of(why: str) -> str:
-    """The state that a reason stands for: failed, unfinished or missing."""
-    return "failed" if why.startswith("failed") else "unfinished" if why.startswith("stopped") else "missing"
-
-
-def missing_roots(stages: Mapping[str, Mapping[str, Any]], why: Mapping[str, str]) -> list[str]:
-    """Missing stages that wait for no other missing one: what has to be fixed or run first."""
-    return [digest for digest in why if not _missing_dep(stages[digest], why)]
-
-
-MOST_CAUSES = 8
-"""Failed stages that the last lines of a launch name."""
-SWITCH = "INTERPLAY_LAST_LINES"
-"""Environment variable; 0: a launch does not end with them, since the process that started it says them."""
-
-
-def failure_lines(plan: Plan, results: Path, logs: Path, edited: bool = False) -> list[str]:
-    """Of a study that did not end well: each stage that failed or stopped with its cause, and the next command. Empty where no
-    stage of it was started. A plan that is `edited` on the command line has stages that its file's addresses do not lead to."""
-    stages = {digest: stage.as_json() for digest, stage in plan.stages.items()}
-    why = missing_reasons(stages, results, logs)
-    roots = [digest for digest in missing_roots(stages, why) if state_of(why[digest]) != "missing"]
-    if not roots:
-        return []
-    failed = [digest for digest in roots if state_of(why[digest]) == "failed"]
-    scale = f" --scale {plan.scale}" if plan.at != plan.study else ""
-    lines = [f"{plan.address(plan.stages[digest])} {why[digest]}" for digest in roots[:MOST_CAUSES]]
-    lines += [f"and {len(roots) - len(lines)} more"] if len(roots) > len(lines) else []
-    command = "the same command" if edited else f"`interplay run {plan.study}{scale}`"
-    if not failed:
-        return [*lines, f"next: {command} goes on"]
-    place = failed[0] if edited else plan.address(plan.stages[failed[0]])
-    return [*lines, f"next: `interplay debug {place}` makes it again in the foreground; {command} tries again"]
-
-
-def say_last(plans: Sequence[Plan], results: Path, logs: Path, edited: bool) -> None:
-    """Have this process, Snakemake, end with these lines, after its own."""
-    lines = [line for plan in plans for line in failure_lines(plan, results, logs, edited)]
-    if os.environ.get(SWITCH) != "0" and lines:
-        atexit.register(print, model.escape_control("\n".join(lines)), file=sys.stderr)
-
-
-def _own(out: Path, log: Path) -> str:
-    """The reason in the stage's own folder and log; empty when it was never started."""
-    name, detail = artifact.state_of(out)
-    if name == "failed":
-        return f"failed: {detail}"
-    if name == "running":
-        return f"running now{f', at {detail}' if detail else ''}"
-    if name == "unfinished":
-        said = _last_line(log)
-        stopped = detail if detail.startswith("stopped") else f"stopped ({detail})"
-        return f"{stopped}{f'; the last line of its log: {said}' if said else ''}"
-    return ""
-
-
-def _waits(stage: Mapping[str, Any], stages: Mapping[str, Mapping[str, Any]], why: Mapping[str, str]) -> str:
-    dep = _missing_dep(stage, why)
-    if not dep:
-        return ""
-    reason = why[dep]
-    if reason.startswith("waits for "):
-        return reason
-    verb = "was " if reason.startswith("not") else "is " if reason.startswith("running") else ""
-    return f"waits for {stages[dep]['label']} [{stages[dep]['kind']} {dep}], which {verb}{reason}"
-
-
-def _missing_dep(stage: Mapping[str, Any], why: Mapping[str, str]) -> str:
-    """The dependency to blame: one that failed or stopped before one that merely was not run."""
-    gone = [dep for dep in (artifact.split_ref(ref)[0] for ref in stage["deps"].values()) if dep in why]
-    return min(gone, key=lambda dep: why[dep].endswith("not run yet"), default="")
-
-
-def _last_line(log: Path) -> str:
-    lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()] if log.exists() else []
-    return lines[-1].strip()[:LONGEST] if lines else ""
 
 
 # Where training changed nothing: stages that left the weights as they were, and arms that ended with the same ones.
@@ -370,6 +268,23 @@ def same_weights_note(results: Results, arm: str, against: str) -> str:
     """`x and y ended with the same weights at seeds 0 and 1`; empty where they did at none."""
     seeds = same_weights(results, arm, against)
     return f"{arm} and {against} ended with the same weights at {_seeds(seeds)}" if seeds else ""
+
+
+def inaction_note(results: Results, arm: str, share: float = HALF) -> str:
+    """`x did not act: rl left the weights as they were`; empty where it acted."""
+    said = idle_note(results, arm, share)
+    return f"{arm} did not act: {said}" if said else ""
+
+
+def inaction_notes(results: Results, arm: str, against: str | None, share: float = HALF) -> Iterator[str]:
+    """That an arm, or what it is compared with, left the weights as they were at that share of the seeds or more, or that both
+    ended with the same; empty where they acted."""
+    yield inaction_note(results, arm, share)
+    if against is None:
+        return
+    yield inaction_note(results, against, share)
+    if same_weights(results, arm, against) == seeds_of(results.spec, arm):
+        yield same_weights_note(results, arm, against)
 
 
 def _same_weights_groups(endings: Mapping[str, Ending]) -> list[tuple[str, ...]]:

@@ -1,11 +1,12 @@
-"""The stages that a report depends on, down to the data, with the telemetry of each, and the list of them. Read by the page
-alone; tables, figures and claims are computed from `frame` and are determined by the digest."""
+"""The stages that a report depends on, down to the data, with the telemetry of each, the list of them, and what they took.
+Read by the page alone; tables, figures and claims are computed from `frame` and are determined by the digest."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from statistics import median
 from typing import Any, NamedTuple
 
-from interplay.core import artifact, references
+from interplay.core import artifact, execution, references
 from interplay.core.metrics import clock, quantity, read_telemetry, short
 from interplay.kinds.stages import EXACT, Numerics, numerics_class, other_contents
 from interplay.kinds.table import KINDS
@@ -115,40 +116,6 @@ def _read(digest: str, kind: str, results: Path) -> dict[str, Any]:
 def _telemetry(stages: Mapping[str, Mapping[str, Any]], results: Path) -> dict[str, dict[str, Any]]:
     folders = {digest: artifact.folder(results, stage["kind"], digest) for digest, stage in stages.items()}
     return {digest: known for digest, folder in folders.items() if (known := read_telemetry(folder))}
-
-
-# What the specs of problem sets say of their rows before these exist: bands, and ops where the set is generated.
-
-
-Stages = Mapping[str, Mapping[str, Any]]
-
-
-def planned_bands(digest: str, stages: Stages) -> dict[str, list[int]]:
-    """Band -> its ops, easiest first; a band whose ops are in no spec has none. Of a curated set: the bands of what it is made
-    of, and those that its steps name. Its rows may have lost bands and changed ops, so both are what it may hold."""
-    found = _planned_bands(digest, stages)
-    return dict(sorted(found.items(), key=lambda item: item[1] or [0]))
-
-
-def planned_ops(known: Mapping[str, list[int]]) -> list[int] | None:
-    """Every op of such bands; None where some band's are not known."""
-    return sorted({op for ops in known.values() for op in ops}) if all(known.values()) else None
-
-
-def _planned_bands(digest: str, stages: Stages) -> dict[str, list[int]]:
-    stage = stages.get(digest, {"kind": "", "spec": {}, "deps": {}})
-    spec = stage["spec"]
-    if stage["kind"] == "curate":
-        sources = [dep for role, dep in sorted(stage["deps"].items()) if role.startswith("data.")]
-        labels = [step.get("bands") for step in spec.get("steps", [])]  # bands that steps put rows into
-        named = [str(band) for label in labels if isinstance(label, (dict, list)) for band in label]
-        return {band: [] for band in [*(band for source in sources for band in _planned_bands(source, stages)), *named]}
-    if stage["kind"] == "dataset":
-        return {spec["band"]: []} if "band" in spec else {}
-    if stage["kind"] == "generate":
-        return {band: [] for band in _planned_bands(stage["deps"].get("data.0", ""), stages)}
-    known = {band: sorted(int(op) for op in ops) for band, ops in spec.get("bands", {}).items()}
-    return {**known, **{band: [] for band in spec.get("calibrated", {})}}
 
 
 # The page's list of stages: one entry for what differs only in its seed, as shards do; with settings, what was spent, state.
@@ -304,3 +271,77 @@ def _at(spec: Any, dotted: str) -> Any:
     for key in dotted.split("."):
         spec = spec.get(key) if isinstance(spec, dict) else None
     return spec
+
+
+# What a study's stages took, from their telemetry: hours, processor hours, attempts, memory and rates. For the page alone.
+
+
+ABSENT = "not recorded"
+RATES = {"completion_tokens_per_second": "sampled", "tokens_per_second": "trained on"}
+"""Telemetry key -> what its tokens are."""
+
+
+def stage_costs(behind: Provenance) -> list[dict[str, str]]:
+    """One row per kind in the order of the plan, then their sum, every figure as it is shown: kind; stages, such as `2 of 3
+    done`; wall, cpu and gpu, the hours; attempts; memory; rate."""
+    of_kind: dict[str, list[str]] = {}
+    for digest, stage in behind.stages.items():
+        of_kind.setdefault(stage["kind"], []).append(digest)
+    found = [_row(kind, digests, behind) for kind, digests in of_kind.items()]
+    return [*found, {**_row("all", list(behind.stages), behind), "rate": ""}]
+
+
+def where_and_when(behind: Provenance) -> str:
+    """`on vm; first stage started 2026-11-20 17:57, last 2026-11-20 18:30 UTC`; empty when telemetry says nothing."""
+    known = behind.telemetry.values()
+    hosts = sorted({str(item["host"]) for item in known if "host" in item})
+    starts = sorted(str(item["started"]) for item in known if "started" in item)
+    when = [time[:16].replace("T", " ") for time in (starts[:1] + starts[-1:])]
+    starts_said = f"first stage started {when[0]}, last {when[1]} UTC" if when else ""
+    return "; ".join(filter(None, [f"on {', '.join(hosts)}" if hosts else "", starts_said]))
+
+
+def _row(kind: str, digests: list[str], behind: Provenance) -> dict[str, str]:
+    done = [digest for digest in digests if behind.done(digest)]
+    known = [behind.telemetry.get(digest, {}) for digest in done]
+    gpus = [_gpu_seconds(behind.stages[digest], behind.telemetry.get(digest, {})) for digest in done]
+    attempts = [int(item["attempts"]) for item in known if "attempts" in item]
+    peaks = [float(item["peak_memory_mb"]) for item in known if "peak_memory_mb" in item]
+    return {
+        "kind": kind,
+        "stages": f"{len(done)}" if len(done) == len(digests) else f"{len(done)} of {len(digests)} done",
+        "wall": _summed([item.get("seconds_wall") for item in known]),
+        "cpu": _summed([item.get("seconds_cpu") for item in known]),
+        "gpu": "none" if gpus and not any(item != 0.0 for item in gpus) else _summed(gpus),
+        "attempts": _partly(str(sum(attempts)), len(attempts), len(done)),
+        "memory": _partly(f"{max(peaks, default=0) / 1024:.2f} GiB", len(peaks), len(done)),
+        "rate": _rates(known),
+    }
+
+
+def _gpu_seconds(stage: dict[str, Any], known: dict[str, Any]) -> float | None:
+    gpus = execution.Run(**stage["run"]).gpus if "run" in stage else None
+    if gpus == 0:
+        return 0.0
+    return gpus * known["seconds_wall"] if gpus is not None and "seconds_wall" in known else None
+
+
+def _summed(seconds: list[float | None]) -> str:
+    known = [item for item in seconds if item is not None]
+    return _partly(clock(sum(known)), len(known), len(seconds))
+
+
+def _partly(shown: str, known: int, of: int) -> str:
+    if not known:
+        return ABSENT if of else "–"
+    return shown if known == of else f"{shown} ({known} of {of} stages)"
+
+
+def _rates(known: list[dict[str, Any]]) -> str:
+    """The median over the stages of each rate that they report."""
+    said = []
+    for key, what in RATES.items():
+        found = [float(item[key]) for item in known if key in item]
+        if found:
+            said.append(f"{quantity(round(median(found)))} tokens/s {what}")
+    return ", ".join(said)

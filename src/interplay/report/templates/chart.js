@@ -155,10 +155,22 @@ function swatch(parent, one) {
   if (MARKERS[one.marker]) make(parent, "path", { d: MARKERS[one.marker], transform: "translate(11,8)", fill: one.color, style: ink.style, class: "ink-area" });
 }
 
+// Names above a panel: a name that would overlap another, or the label of the y axis, is raised to the next row with room for it.
+const ROW = 14;
+function rowsOf(panel, x, left) {
+  const ends = [Math.max(left - 38, 0) + 6.2 * panel.y.label.length];
+  return panel.marks.map(([at, text]) => {
+    const middle = x.place(at), half = 3.6 * text.length, free = ends.findIndex((end) => end + 4 < middle - half), row = free < 0 ? ends.length : free;
+    ends[row] = middle + half;
+    return row;
+  });
+}
+
 function drawAxes(group, panel, x, y, box) {
   const grey = { stroke: "currentColor", "stroke-opacity": 0.16 };
+  const raised = rowsOf(panel, x, box.left);
   let last = -Infinity;
-  if (panel.title) make(group, "text", { x: box.left, y: box.top - 24, "font-size": 13, "font-weight": 650, fill: "currentColor" }, panel.title);
+  if (panel.title) make(group, "text", { x: box.left, y: box.top - 24 - ROW * Math.max(0, ...raised), "font-size": 13, "font-weight": 650, fill: "currentColor" }, panel.title);
   make(group, "text", { x: Math.max(box.left - 38, 0), y: box.top - 8, "font-size": 11, fill: "currentColor", opacity: 0.75 }, panel.y.label);
   for (const [at, text] of y.ticks) {
     const place = y.place(at);
@@ -176,7 +188,7 @@ function drawAxes(group, panel, x, y, box) {
   }
   make(group, "line", { x1: box.left, x2: box.right, y1: box.bottom, y2: box.bottom, stroke: "currentColor", "stroke-opacity": 0.5 });
   make(group, "text", { x: (box.left + box.right) / 2, y: box.bottom + 34, "font-size": 11, "text-anchor": "middle", fill: "currentColor", opacity: 0.75 }, panel.x.label);
-  for (const [at, text] of panel.marks) make(group, "text", { x: x.place(at), y: box.top - 8, "font-size": 11, "font-weight": 650, "text-anchor": "middle", fill: "currentColor", opacity: 0.75 }, text);
+  panel.marks.forEach(([at, text], number) => make(group, "text", { x: x.place(at), y: box.top - 8 - ROW * raised[number], "font-size": 11, "font-weight": 650, "text-anchor": "middle", fill: "currentColor", opacity: 0.75 }, text));
 }
 
 function drawLine(group, line, x, y, names) {
@@ -266,7 +278,10 @@ function drawChart(host, chart, name) {
     const across = Math.max(1, Math.min(chart.panels.length, 4, Math.floor(width / (level ? 300 : 210))));
     const wide = width / across, rows = Math.ceil(chart.panels.length / across);
     const longest = Math.max(...chart.panels.flatMap((panel) => (panel.y.ticks || []).flatMap(([, text]) => text.split("\n").map((line) => line.length))), 0);
-    const left = level ? Math.min(6.6 * longest + 14, wide * 0.45) : 44, top = chart.panels.some((panel) => panel.title) ? 44 : 26;
+    const left = level ? Math.min(6.6 * longest + 14, wide * 0.45) : 44;
+    const scaleX = (panel, column) => scaleOf(panel.x, panel.x.names ? false : logs.x, numbersOf(panel, "x"), column * wide + left, (column + 1) * wide - 12);
+    const raised = Math.max(0, ...chart.panels.flatMap((panel, number) => rowsOf(panel, scaleX(panel, number % across), (number % across) * wide + left)));
+    const top = (chart.panels.some((panel) => panel.title) ? 44 : 26) + ROW * raised;
     const height = top + 46 + (level ? 30 * Math.max(...chart.panels.map((panel) => (panel.y.ticks || []).length)) : Math.max(190, Math.min(0.58 * wide, 320)));
     keys.forEach(([key, one]) => key.setAttribute("aria-pressed", String(!hidden.has(one.name))));
     room.replaceChildren();
@@ -276,7 +291,7 @@ function drawChart(host, chart, name) {
       const [column, row] = [number % across, Math.floor(number / across)];
       const box = { left: column * wide + left, right: (column + 1) * wide - 12, top: row * height + top, bottom: (row + 1) * height - 46 };
       const group = make(svg, "g");
-      const x = scaleOf(panel.x, panel.x.names ? false : logs.x, numbersOf(panel, "x"), box.left, box.right);
+      const x = scaleX(panel, column);
       const y = scaleOf(panel.y, panel.y.names ? false : logs.y, numbersOf(panel, "y"), box.bottom, box.top);
       drawCells(group, panel, x, y);
       drawAxes(group, panel, x, y, box);

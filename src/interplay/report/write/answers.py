@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 from interplay.core import artifact, metrics, model
 from interplay.kinds import stages
 from interplay.report import claim_spec
+from interplay.report.display_spec import PLAIN, SPENT, Figure
 from interplay.report.draw import figures
-from interplay.report.figure_spec import PLAIN, SPENT, Figure
 from interplay.report.metric_spec import measure_of
 from interplay.report.spec import ReportArm, ReportSpec
 from interplay.report.stats import budget, confounds, contrast, estimate, frame, sequential
@@ -104,10 +104,32 @@ def inputs_by_digest(inputs: dict[str, Path]) -> dict[str, Path]:
     return {role.rpartition(".")[2]: folder for role, folder in inputs.items()}
 
 
+def claims_json(judged: list[contrast.JudgedClaim]) -> list[dict]:
+    """The content of claims.json."""
+    return [
+        {
+            "says": item.claim.says,
+            "source": item.claim.source,
+            "test": item.claim.test.model_dump(mode="json", exclude_none=True),
+            **({"effect": item.claim.published.effect} if isinstance(item.claim.published, claim_spec.Published) else {}),
+            "verdict": item.verdict,
+            "reason": item.reason,
+            **({"caveat": item.caveat} if item.caveat else {}),
+            **({"failing": item.failing.as_json()} if item.failing else {}),
+            **({"look": item.look.as_json()} if item.look else {}),
+            **({"changed": list(item.changed)} if item.changed else {}),
+            **({"exploratory": True} if item.claim.exploratory else {}),
+            **({"forecast": item.claim.forecast.model_dump(mode="json", exclude_none=True)} if item.claim.forecast else {}),
+            "estimate": estimate.estimate_json(item.estimate),
+        }
+        for item in judged
+    ]
+
+
 def write_answers(made: Answer, out: Path) -> None:
     """`claims.json`, `tables/`, `figures/` (with the notes of a figure as text) and, where there are any, `budgets.json` and
     `registration.json`: determined by the spec and the results alone."""
-    artifact.write_json(out / "claims.json", contrast.claims_json(made.judged))
+    artifact.write_json(out / "claims.json", claims_json(made.judged))
     if made.budgets:
         artifact.write_json(out / "budgets.json", budget.as_json(made.budgets))
     if made.controls:

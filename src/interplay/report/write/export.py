@@ -19,8 +19,8 @@ from matplotlib.text import Text
 from matplotlib.ticker import FixedFormatter
 
 from interplay.core import artifact, model
+from interplay.report.display_spec import Figure
 from interplay.report.draw import figures, style
-from interplay.report.figure_spec import Figure
 from interplay.report.stats import contrast, frame, provenance
 from interplay.report.write import answers, headline, latex, page, summary
 from interplay.report.write.text import latex_text
@@ -291,7 +291,7 @@ def paper_of_study(plan: Plan, results: Path, out: Path, look: Look) -> None:
     answers.finished_report(plan, results)
     spec = catalog.report_spec(plan)
     made = answers.answer_study(frame.read_results(spec, answers.report_inputs(plan, results)))
-    _write_paper(made, contrast.claims_json(made.judged), papers_of_plan(plan, spec.source), out, look)
+    _write_paper(made, answers.claims_json(made.judged), papers_of_plan(plan, spec.source), out, look)
 
 
 def paper_of_summary(path: Path, plan: Plan | None, out: Path, look: Look) -> None:

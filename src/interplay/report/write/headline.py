@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 from interplay.core import metrics, model
 from interplay.report import claim_spec
 from interplay.report.claim_spec import Claim, Test
-from interplay.report.metric_spec import SHARE, Measure, measure_of, metric_heading
+from interplay.report.metric_spec import measure_of, metric_heading
+from interplay.report.shown_spec import SHARE, Measure
 from interplay.report.spec import ReportSpec
 from interplay.report.stats import confounds, contrast, estimate, frame, notes
 from interplay.report.write import answers, tables, text

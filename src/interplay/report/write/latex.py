@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from interplay.report.figure_spec import readable
-from interplay.report.metric_spec import BASELINES, SHARE, find_metric, measure_of, metric_row
+from interplay.report.metric_spec import BASELINES, find_metric, measure_of, metric_row
+from interplay.report.shown_spec import SHARE, readable
 from interplay.report.stats import contrast, estimate
 from interplay.report.write import tables, text
 

@@ -22,6 +22,7 @@ from interplay.report.metric_spec import measure_of
 from interplay.report.spec import ReportSpec
 from interplay.report.stats import budget, contrast, frame, notes, provenance
 from interplay.report.write import answers, examples, headline, tables, text
+from interplay.results import state
 
 PAGE = "report.html"
 MOST_BYTES = 1_400_000
@@ -177,8 +178,8 @@ def _render(made: answers.Answer, of: provenance.Provenance, gaps: list[Gap]) ->
             absent=examples.absent_payloads(made.results),
             rollouts=examples.rollouts(made, pair[:2] if pair else ()),
             provenance=provenance_data(spec, made.grids | compared, of, anchors),
-            spent=budget.stage_costs(of),
-            where=budget.where_and_when(of),
+            spent=provenance.stage_costs(of),
+            where=provenance.where_and_when(of),
             entries=entries,
             most=provenance.MOST_MEMBERS,
             anchors=anchors,
@@ -197,7 +198,7 @@ def _facts(made: answers.Answer, of: provenance.Provenance) -> list[str]:
     done = sum(of.done(digest) for digest in of.stages)
     stages = model.plural(done, "stage") if done == len(of.stages) else f"{done} of {len(of.stages)} stages done"
     arms = f"{model.plural(len(frame.arms(spec)), 'arm')} × {model.plural(seeds, 'replicate')}"
-    spent = [f"{budget.stage_costs(of)[-1]['wall']} of work"] if of.telemetry else []
+    spent = [f"{provenance.stage_costs(of)[-1]['wall']} of work"] if of.telemetry else []
     return [spec.study, f"scale {spec.scale}", arms, stages, *spent]
 
 
@@ -205,12 +206,12 @@ def _table_title(spec: ReportSpec, name: str, grid: tables.Grid) -> str:
     if grid.title:
         return grid.title
     base = next((key for key in sorted(spec.tables, key=len, reverse=True) if name.startswith(key)), name)
-    return text.table_title(grid, name.removeprefix(base)) + (f" ({base.replace('_', ' ')})" if len(spec.tables) > 1 else "")
+    return tables.table_title(grid, name.removeprefix(base)) + (f" ({base.replace('_', ' ')})" if len(spec.tables) > 1 else "")
 
 
 def _plans(of: provenance.Provenance, anchors: dict[str, str]) -> dict[str, str]:
     """The picture of the plan as SVG, for a wide and for a narrow page."""
-    states = {digest: "done" if of.done(digest) else notes.state_of(of.why.get(digest, "")) for digest in of.stages}
+    states = {digest: "done" if of.done(digest) else state.reason_state(of.why.get(digest, "")) for digest in of.stages}
     nodes, edges = diagram.study_graph(of.stages, states, anchors)
     return {"wide": diagram.diagram_svg(nodes, edges, ACROSS), "narrow": diagram.diagram_svg(nodes, edges, ACROSS_PHONE)}
 
@@ -221,7 +222,7 @@ def _plans(of: provenance.Provenance, anchors: dict[str, str]) -> dict[str, str]
 def render_partial(spec: ReportSpec, stages: Mapping[str, Mapping[str, Any]], results: Path, out: Path) -> Path:
     """Write tables, figures, claims and page into `out`; returns the page. `stages`: the plan as JSON, dependencies first."""
     shutil.rmtree(out, ignore_errors=True)
-    why = notes.missing_reasons(stages, results, results.parent / "logs")
+    why = state.missing_reasons(stages, results, results.parent / "logs")
     folders = {digest: artifact.folder(results, stage["kind"], digest) for digest, stage in stages.items()}
     inputs = {digest: path for digest, path in folders.items() if stages[digest]["kind"] != "report"}
     made = answers.answer_study(frame.read_results(spec, inputs)._replace(why=why))
@@ -239,9 +240,9 @@ def gaps(stages: Mapping[str, Mapping[str, Any]], why: Mapping[str, str]) -> lis
     waiting = {digest: of for digest, of in waiting.items() if stages[digest]["kind"] != "report"}
     found = [
         Gap(stages[digest]["label"], digest, stages[digest]["kind"], why[digest], sum(digest in of for of in waiting.values()))
-        for digest in notes.missing_roots(stages, why)
+        for digest in state.missing_roots(stages, why)
     ]
-    return sorted(found, key=lambda gap: notes.state_of(gap.why) != "failed")
+    return sorted(found, key=lambda gap: state.reason_state(gap.why) != "failed")
 
 
 # What a click on a cell of the page shows: n, interval, seeds, and the digests from the evaluations down to the data.

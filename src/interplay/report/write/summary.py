@@ -22,10 +22,10 @@ import numpy as np
 import pandas as pd
 
 from interplay.core import artifact, metrics as core_metrics, model
+from interplay.report.display_spec import Contrast, Figure
 from interplay.report.draw import figures
-from interplay.report.figure_spec import Figure
 from interplay.report.metric_spec import COUNTED, ERROR, measure_of
-from interplay.report.spec import Contrast, Lineup, ReportSpec
+from interplay.report.spec import Lineup, ReportSpec
 from interplay.report.stats import contrast, estimate, frame
 from interplay.report.write import answers, tables
 from interplay.results.catalog import report_spec

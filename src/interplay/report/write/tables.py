@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from interplay.report.figure_spec import SPENT, readable
-from interplay.report.metric_spec import SHARE, each_class, find_metric, is_pass_rate, metric_heading, metric_row
-from interplay.report.spec import Table
+from interplay.report.display_spec import SPENT, Table
+from interplay.report.metric_spec import ERROR, find_metric, is_of_run, is_pass_rate, metric_heading, metric_row
+from interplay.report.shown_spec import SHARE, readable
 from interplay.report.stats import budget, frame, notes
 from interplay.report.stats.estimate import Estimate, difference, paired_estimate, plain_number, value
 from interplay.tasks.verdict import pass_at_k
@@ -141,6 +141,12 @@ def expand_columns(results: frame.Results, columns: list[str]) -> list[str]:
     return list(dict.fromkeys(itertools.chain.from_iterable(every if column == "op" else [column] for column in columns)))
 
 
+def each_class(cells: list[str], classes: list[str]) -> list[str]:
+    """The metrics of cells of a table, where `error` is one for each class."""
+    every = [f"{ERROR}:{name}" for name in classes]
+    return list(dict.fromkeys(part for cell in cells for part in (every if cell == ERROR else [cell])))
+
+
 def side_by_side(metrics: list[str]) -> list[str]:
     """Each strict metric next to its answer-only counterpart, if either is a cell of the table; then those that have none, the
     leading ones first."""
@@ -173,6 +179,28 @@ def trained_mark(ops: set[int], trained: list[int] | None) -> str:
 def column_label(column: str, metric: str = "") -> str:
     """`op:9` reads `op 9`, with the metric by its heading."""
     return f"{column.replace(':', ' ')} {metric_heading(metric)}".strip()
+
+
+TABLE_TITLES = {
+    "": "{}",
+    "_differences": "{}: differences to the model before and to the control",
+    "_gain": "Gains: sharpening and capability",
+}
+
+
+def table_title(grid: Grid, suffix: str = "") -> str:
+    """What a table shows, in words, the study's own where it has some; `suffix`: what its name has beyond that of the study's
+    table."""
+    if grid.title:
+        return grid.title
+    ks = dict.fromkeys(metric_row(metric).argument for metric in grid.metrics if is_pass_rate(metric))
+    rates = [f"strict and answer {' and '.join(f'pass@{k}' for k in ks)}"] if ks else []
+    most = [*rates, *(metric_heading(metric) for metric in grid.metrics if not is_pass_rate(metric))]
+    named = ", ".join(most[:3]) + (" and others" if len(most) > 3 else "")
+    by = "op" if all(column.startswith("op:") for column in grid.columns) else "band"
+    by = "target" if any(is_of_run(metric) for metric in grid.metrics) else by
+    said = TABLE_TITLES.get(suffix, "{}").format(f"{named} by arm and {by}")
+    return f"{said[:1].upper()}{said[1:]}"
 
 
 def grid_blocks(grid: Grid) -> list[list[tuple[str, str]]]:

@@ -8,6 +8,7 @@ import pandas as pd
 
 from interplay.core import model
 from interplay.report import metric_spec as metrics
+from interplay.report.shown_spec import SHARE
 from interplay.report.spec import Figure
 from interplay.report.stats.contrast import COMPARED, HERE, Comparison, ComparisonBlock, ComparisonRow
 from interplay.report.stats.estimate import Estimate
@@ -110,7 +111,7 @@ def baseline_rows(grid: Grid, block: list[tuple[str, str]]) -> list[tuple[str, l
     found = []
     for one in metrics.BASELINES:
         of = [key if key in grid.prior and metrics.metric_row(key[1]).baseline is one else None for key in block]
-        found += [(one.name, [metrics.SHARE.shown(grid.prior[key]) if key else "–" for key in of])] if any(of) else []
+        found += [(one.name, [SHARE.shown(grid.prior[key]) if key else "–" for key in of])] if any(of) else []
     return found
 
 
@@ -134,11 +135,6 @@ def error_words(name: str) -> str:
 
 
 FIGURE_TITLES = {"k": "{} as samples are added", "op": "{} by difficulty", "band": "{} by band", "step": "{} during training"}
-TABLE_TITLES = {
-    "": "{}",
-    "_differences": "{}: differences to the model before and to the control",
-    "_gain": "Gains: sharpening and capability",
-}
 
 
 def figure_title(figure: Figure) -> str:
@@ -153,21 +149,6 @@ def figure_title(figure: Figure) -> str:
     said = FIGURE_TITLES.get(figure.x, f"{{}} against {axis}").format(name)
     said += f" and {figure.by.rpartition('.')[2].replace('_', ' ')}" if figure.by != "arm" else ""
     return f"{said[:1].upper()}{said[1:]}{f', compared with {figure.against}' if figure.against else ''}"
-
-
-def table_title(grid: Grid, suffix: str = "") -> str:
-    """What a table shows, in words, the study's own where it has some; `suffix`: what its name has beyond that of the study's
-    table."""
-    if grid.title:
-        return grid.title
-    ks = dict.fromkeys(metrics.metric_row(metric).argument for metric in grid.metrics if metrics.is_pass_rate(metric))
-    rates = [f"strict and answer {' and '.join(f'pass@{k}' for k in ks)}"] if ks else []
-    most = [*rates, *(metrics.metric_heading(metric) for metric in grid.metrics if not metrics.is_pass_rate(metric))]
-    named = ", ".join(most[:3]) + (" and others" if len(most) > 3 else "")
-    by = "op" if all(column.startswith("op:") for column in grid.columns) else "band"
-    by = "target" if any(metrics.is_of_run(metric) for metric in grid.metrics) else by
-    said = TABLE_TITLES.get(suffix, "{}").format(f"{named} by arm and {by}")
-    return f"{said[:1].upper()}{said[1:]}"
 
 
 def grid_notes(grid: Grid) -> list[str]:
@@ -194,7 +175,7 @@ def grid_notes(grid: Grid) -> list[str]:
 
 def _units(names: list[str]) -> str:
     """What the numbers of metrics are in: percent, or another unit by metric where there is one."""
-    others = [name for name in names if metrics.measure_of(name) is not metrics.SHARE]
+    others = [name for name in names if metrics.measure_of(name) is not SHARE]
     whole = [] if len(others) == len(names) else ["percent"]
     said = ", ".join([*whole, *(f"{column_label('', name)} {metrics.measure_of(name).in_unit}" for name in others)])
     return said[:1].upper() + said[1:]
@@ -313,7 +294,7 @@ def contrast_notes(made: Comparison) -> list[str]:
     against, tune, seeds = made.lineup.against, made.contrast.tune, made.blocks[0].rows[0].estimate.seeds if made.blocks else ()
     level = f"{100 * (1 - made.look.level):.4g} %" if made.look else "95 %"
     rows, used = [row for block in made.blocks for row in block.rows], list(dict.fromkeys(one.metric for one in made.blocks))
-    points = " in points" if all(metrics.measure_of(name) is metrics.SHARE for name in used) else ""
+    points = " in points" if all(metrics.measure_of(name) is SHARE for name in used) else ""
     points += "".join(f", of {metrics.metric_heading(name)} less is better" for name in used if metrics.lower_is_better(name))
     of_base = f"; {FOR_BASE}: for this base alone" if any(for_base(row.gap) for row in rows) else ""
     here = " Here: fewer than three bases." if any(row.verdict.endswith(HERE) for row in rows) else ""

@@ -184,7 +184,7 @@ function command(text) {
   copy.addEventListener("click", () => navigator.clipboard?.writeText(text).then(() => { copy.textContent = "copied"; }));
   return el("span", {className: "command"}, el("code", {}, text), copy);
 }
-const stageLink = row => el("a", {href: `/stage/${row.digest}?${query({study: given.study, scale: given.scale})}`}, row.label);
+const stageLink = row => el("a", {href: `/stage/${row.digest}?${query({study: given.study, scale: given.scale})}`}, row.name);
 function halted(rows) {
   const failed = rows.filter(row => row.state === "failed" || row.state === "stopped");
   document.getElementById("halted").replaceChildren(...failed.slice(0, 8).map(row => el("div", {className: `note ${row.state}`}, el("p", {}, chip(row.state), " ", el("b", {}, given.view === "stage" ? row.address : stageLink(row))), el("p", {className: "cause"}, row.detail || "no cause is known"), row.debug ? el("p", {}, "make it again in the foreground: ", command(row.debug)) : "")), failed.length > 8 ? el("p", {className: "soft"}, `and ${failed.length - 8} more`) : "");
@@ -208,8 +208,8 @@ function grid(rows, order) {
   const last = {evaluate: 1, report: 2}, kindOf = stage => rows.find(row => row.label.includes(`/${stage}@`))?.kind;
   columns.sort((a, b) => (last[kindOf(a)] ?? 0) - (last[kindOf(b)] ?? 0));
   const mark = (said, row) => el("a", {className: `mark ${row.state}`, href: `/stage/${row.digest}?${query({study: given.study, scale: given.scale})}`, title: `${row.address}: ${row.state}`}, said);
-  const table = el("table", {className: "grid"}, el("thead", {}, el("tr", {}, el("th", {}, "arm"), ...columns.map(name => el("th", {}, name)))), el("tbody", {}, ...[...arms].sort((a, b) => order.indexOf(a[0]) - order.indexOf(b[0])).map(([arm, cells]) => el("tr", {}, el("th", {}, arm), ...columns.map(name => el("td", {}, ...(cells.get(name) ?? []).sort((a, b) => String(a[0]).localeCompare(b[0], undefined, {numeric: true})).map(([seed, row]) => mark(seed, row))))))));
-  return el("div", {}, el("div", {className: "scroll"}, table), el("p", {className: "data"}, el("span", {className: "soft"}, "data, tokenizers and report: "), ...rest.map(row => mark(row.label.replace(/^data\.|^stages\./, ""), row))));
+  const table = el("table", {className: "grid"}, el("thead", {}, el("tr", {}, el("th", {}, "arm"), ...columns.map(name => el("th", {}, name)))), el("tbody", {}, ...[...arms].sort((a, b) => order.indexOf(a[0]) - order.indexOf(b[0])).map(([arm, cells]) => el("tr", {}, el("th", {}, arm), ...columns.map(name => el("td", {className: (cells.get(name) ?? []).length > 6 ? "many" : ""}, ...(cells.get(name) ?? []).sort((a, b) => String(a[0]).localeCompare(b[0], undefined, {numeric: true})).map(([seed, row]) => mark(seed, row))))))));
+  return el("div", {}, el("div", {className: "scroll"}, table), el("p", {className: "data"}, el("span", {className: "soft"}, "data, tokenizers and report: "), ...rest.map(row => mark(row.name.replace(/^data\.|^stages\./, ""), row))));
 }
 
 // ---- views

@@ -1,5 +1,5 @@
 """Code inside vLLM's processes. In its workers: a logits processor that draws as the other engines do, with the same noise, and
-new weights. In its server (`python -m interplay.rollout.vllm.worker ARGUMENTS`): one more way to end.
+new weights. In its server (`python -m interplay.rollout.vllm_worker ARGUMENTS`): one more way to end.
 
 vLLM's own sampler has a seed for each request, but its log-probabilities are either at temperature 1 or after top-p and top-k.
 So the processor leaves in each row only the token that it drew, at its log-probability, and minus infinity elsewhere: greedy
@@ -24,14 +24,14 @@ from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor
 from vllm.v1.sample.logits_processor.builtin import process_dict_updates
 
 from interplay.rollout.request import draw_tokens, uniform_noise
-from interplay.rollout.vllm.engines import NAME, sampling_of
+from interplay.rollout.vllm import NAME, sampling_of
 
 
 class Row(NamedTuple):
     """A request that decodes."""
 
     said: dict[str, Any]
-    """What `protocol.params` said of its sampling."""
+    """What `vllm.params` said of its sampling."""
     noise: NDArray[np.float64]
     """(T,), by position."""
     written: list[int]

@@ -1,4 +1,5 @@
-"""vLLM as an engine: as a server process of its own, which ends with the stage however that ends, or in this process.
+"""vLLM as an engine: it passes the model and schedules, this project draws (`rollout.vllm_worker`). In this process, or as a
+server process of its own, which ends with the stage however that ends.
 
 The server listens on a socket in a folder that is open to this user alone: on a shared node no other user can send it requests or
 weights.
@@ -79,8 +80,8 @@ def arguments(decoder: Decoder, source: Path, how: execution.Run, dtype: torch.d
         "async_scheduling": False,
         "enable_prefix_caching": True,
         "logprobs_mode": "processed_logits",
-        "logits_processors": ["interplay.rollout.vllm.worker:Draw"],
-        "worker_extension_cls": "interplay.rollout.vllm.worker.Refresh",
+        "logits_processors": ["interplay.rollout.vllm_worker:Draw"],
+        "worker_extension_cls": "interplay.rollout.vllm_worker.Refresh",
         "use_tqdm_on_load": False,
     }
 
@@ -285,7 +286,7 @@ class _Connection(HTTPConnection):
 def _start(given: dict[str, Any], listens: Path, log: Path, device: torch.device) -> "subprocess.Popen[bytes]":
     # Scale-out: token ids in and out.
     own = {"uds": str(listens), "enable_scale_out": True, "uvicorn_log_level": "warning"}
-    command = [sys.executable, "-m", "interplay.rollout.vllm.worker", *_flags({**own, **given})]
+    command = [sys.executable, "-m", "interplay.rollout.vllm_worker", *_flags({**own, **given})]
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stderr": subprocess.STDOUT}
     with open(log, "wb") as file:
         return subprocess.Popen(command, **pipes, stdout=file, env=environment_on(device), start_new_session=True)
