@@ -21,7 +21,7 @@ from interplay.core.model import Model
 from interplay.data import corpus, problems, tokenizer
 from interplay.data.spec import CorpusSpec, ProblemsSpec, TokenizerSpec
 from interplay.evaluate.spec import EvaluateSpec
-from interplay.kinds import formulas, stages
+from interplay.kinds import memory, stages
 from interplay.model import folder
 from interplay.model.spec import Dtype, Memory, Shape, SourceSpec
 from interplay.model.trainer_spec import TuneOptimizer
@@ -109,7 +109,7 @@ def main() -> None:
                 spec, deps, run = _stage(results, kind, tuned or results.source, size, given.dtype)
                 digest, estimated, peak = results.measured(kind, spec, deps, **run)
                 tuned = digest if kind == "sft" else tuned
-                own = (estimated.host - formulas.BASE) / max(peak - formulas.BASE, 1)
+                own = (estimated.host - memory.BASE) / max(peak - memory.BASE, 1)
                 parts = ", ".join(f"{name} {number / 1e6:.0f}" for name, number in estimated.parts.items())
                 print(
                     f"{size:6} {kind:9} {estimated.phase:8} {estimated.host / 1e6:8.0f}MB {peak / 1e6:7.0f}MB "

@@ -130,7 +130,7 @@ STEPS = [
     ),
     fault(
         "progress",
-        "memory=run.memory,\n        step=step,\n        progress=curve.progress_at(step, spec.steps),",
+        "memory=run.memory,\n        step=step,\n        progress=progress_at(step, spec.steps),",
         "memory=run.memory,\n        step=step,\n        progress=step / spec.steps,",
         "handed_over",
     ),

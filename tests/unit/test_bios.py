@@ -11,7 +11,8 @@ from bios_cases import CHAIN, LEVELS, LOOKUP, SMALL, places, tasks
 from hypothesis import given, strategies as st
 
 from interplay.core.execution import Run
-from interplay.core.model import KeyPlace, UserError, parse_model
+from interplay.core.keys import parse_model
+from interplay.core.model import KeyPlace, UserError
 from interplay.core.random import stream
 from interplay.data import problems, sets, tokenizer
 from interplay.data.spec import SPLITS, ProblemsSpec

@@ -8,8 +8,8 @@ from key_order import meaning, reversed_maps
 from lab import SCALE, Lab
 from ruamel.yaml import YAML
 
+from interplay.core.keys import fill_rest
 from interplay.core.model import MOST_NAMED, UserError, nearest_name
-from interplay.core.references import fill_rest
 from interplay.study import choices, expand
 from interplay.study.plan import Plan
 

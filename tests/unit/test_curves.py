@@ -9,12 +9,11 @@ import torch
 from pydantic import ValidationError
 from test_rl_loop import HOW, inputs as inputs, spec_of
 
-from interplay.core import curve
-from interplay.core.curve import Curve, at_progress, curves_in
 from interplay.core.digest import canonical, digest
 from interplay.core.metrics import read
+from interplay.core.model import Curve, at_progress, curves_in, progress_at
 from interplay.evaluate.spec import EvaluateSpec
-from interplay.kinds import formulas
+from interplay.kinds import memory
 from interplay.rl import draw, loop
 from interplay.rl.spec import RLSpec
 from interplay.rl.teach_spec import TeachSpec
@@ -39,17 +38,17 @@ def rl(method: dict[str, Any] | None = None, **more: Any) -> RLSpec:
 )
 def test_a_curve_has_these_values(written: dict[str, Any], values: list[float]) -> None:
     made = Curve.model_validate(written)
-    assert [made.at(curve.progress_at(step, 5)) for step in range(1, 6)] == pytest.approx(values, abs=1e-12)
+    assert [made.at(progress_at(step, 5)) for step in range(1, 6)] == pytest.approx(values, abs=1e-12)
 
 
 def test_phases_are_of_equal_length_whatever_the_number_of_steps() -> None:
     for steps in range(2, 200):
-        places = [curve.progress_at(step, steps) for step in range(1, steps + 1)]
+        places = [progress_at(step, steps) for step in range(1, steps + 1)]
         assert [Curve.phases([3, 2, 0]).at(at) for at in places] == [[3, 2, 0][min(int(at * 3), 2)] for at in places]
 
 
 def test_a_run_of_one_step_has_the_first_value() -> None:
-    assert Curve.through([1.0, 0.0]).at(curve.progress_at(1, 1)) == 1.0
+    assert Curve.through([1.0, 0.0]).at(progress_at(1, 1)) == 1.0
 
 
 def test_a_curve_that_never_changes_is_the_number() -> None:
@@ -130,7 +129,7 @@ def test_a_longer_run_does_not_go_on_from_a_shorter_one_with_a_curve() -> None:
 
 def test_the_cost_counts_the_most_turns() -> None:
     spec = rl({"episode": {"name": "retry", "max_turns": {"steps": [2, 6, 4]}}})
-    assert formulas._turns(canonical(spec)["method"]) == 6
+    assert memory.turn_count(canonical(spec)["method"]) == 6
 
 
 def test_the_value_of_a_step_reaches_loss_engine_and_reward(

@@ -15,7 +15,8 @@ from world import SHAPE
 from interplay.core import execution, metrics
 from interplay.core.artifact import write_atomic
 from interplay.core.execution import Run
-from interplay.core.model import KeyPlace, UserError, parse_model
+from interplay.core.keys import parse_model
+from interplay.core.model import KeyPlace, UserError
 from interplay.data import batches
 from interplay.data.batches import Prefetcher
 from interplay.model import device

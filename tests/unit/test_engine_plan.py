@@ -15,7 +15,8 @@ import world
 from interplay.core import metrics
 from interplay.core.digest import digest
 from interplay.core.execution import Run
-from interplay.core.model import KeyPlace, UserError, parse_model
+from interplay.core.keys import parse_model
+from interplay.core.model import KeyPlace, UserError
 from interplay.evaluate.spec import EvaluateSpec
 from interplay.model import folder
 from interplay.model.spec import Shape, SourceSpec

@@ -11,7 +11,8 @@ from hypothesis import given, strategies as st
 
 from interplay.cli import main
 from interplay.core.execution import Run
-from interplay.core.model import KeyPlace, Model, UserError, models_in, nearest_name, parse_model, shorten_value
+from interplay.core.keys import models_in, parse_model
+from interplay.core.model import KeyPlace, Model, UserError, nearest_name, shorten_value
 from interplay.model.trainer_spec import Optimizer
 from interplay.rl.spec import Method, RLSpec
 from interplay.study import expand

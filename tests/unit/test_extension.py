@@ -20,7 +20,8 @@ from interplay.core.artifact import finish, write_json
 from interplay.core.digest import canonical, digest, hashed
 from interplay.core.execution import Run
 from interplay.core.extension import Extension
-from interplay.core.model import KeyPlace, Model, PermanentError, UserError, parse_model
+from interplay.core.keys import parse_model
+from interplay.core.model import KeyPlace, Model, PermanentError, UserError
 from interplay.data import audit, tokenizer
 from interplay.data.curate import curate_problems
 from interplay.data.problems import generate_problems

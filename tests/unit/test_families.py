@@ -9,7 +9,7 @@ import sys
 import pytest
 import test_environments as environments
 
-from interplay.core.model import union_members
+from interplay.core.keys import union_members
 from interplay.kinds import sources
 from interplay.report.metric_spec import ERRORS
 from interplay.tasks import qa, reformulated

@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch.nn.functional import cosine_similarity, silu
 
-from interplay.core.model import KeyPlace, UserError, parse_model
+from interplay.core.keys import parse_model
+from interplay.core.model import KeyPlace, UserError
 from interplay.model import folder
 from interplay.model.attention import rms_norm
 from interplay.model.spec import Shape

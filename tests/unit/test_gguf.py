@@ -11,9 +11,9 @@ from conftest import ROOT
 from gguf import GGUFWriter
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from interplay.api.single import convert_gguf
 from interplay.core.model import UserError
 from interplay.model import folder
-from interplay.model.folder import convert_gguf
 
 
 @pytest.fixture(scope="module")

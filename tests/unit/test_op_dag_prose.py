@@ -8,7 +8,8 @@ from hypothesis import given, strategies as st
 from op_dag_prose_cases import FORWARD, FORWARD_TEXT, OWN, REVERSE, REVERSE_TEXT, case, cases, line, small
 from op_dag_prose_text import levels, read_problem
 
-from interplay.core.model import KeyPlace, UserError, parse_model
+from interplay.core.keys import parse_model
+from interplay.core.model import KeyPlace, UserError
 from interplay.data.tokenizer import character_tokenizer, word_tokenizer
 from interplay.tasks.op_dag.dag import forms
 from interplay.tasks.op_dag.prose import alphabet, dumps, loads, render, structure, vocabulary

@@ -12,7 +12,8 @@ from lab import Lab, of_kind
 from interplay.core.digest import hashed
 from interplay.core.execution import Run
 from interplay.core.extension import Extension
-from interplay.core.model import KeyPlace, UserError, parse_model
+from interplay.core.keys import parse_model
+from interplay.core.model import KeyPlace, UserError
 from interplay.data import sets
 from interplay.data.foreign import read_dataset
 from interplay.data.spec import DatasetSpec

@@ -16,7 +16,8 @@ from interplay.core import artifact
 from interplay.core.artifact import write_json
 from interplay.core.digest import canonical, hashed
 from interplay.core.execution import Run
-from interplay.core.model import KeyPlace, UserError, parse_model
+from interplay.core.keys import parse_model
+from interplay.core.model import KeyPlace, UserError
 from interplay.data.sets import load_pool
 from interplay.evaluate.sampling import evaluate_model
 from interplay.evaluate.scores import judge_own

@@ -15,7 +15,7 @@ from interplay.data.batches import Sequences, batch_of_sequences
 from interplay.evaluate.sampling import SHARD_BATCHES
 from interplay.evaluate.spec import EvaluateSpec
 from interplay.kernels import layers
-from interplay.kinds import formulas
+from interplay.kinds import formulas, memory
 from interplay.kinds.stages import peak_memories, shape_size
 from interplay.model.attention import visible_blocks
 from interplay.model.decoder import MOST_LOGITS, Decoder
@@ -80,11 +80,11 @@ def test_a_layer_keeps_what_the_formula_says(route: str, architecture: str) -> N
         later = OWN - 1  # the last token predicts nothing
         rows = GROUPS * COUNT
         tokens = GROUPS * PROMPT + rows * later
-        passed = formulas.Pass(ROWS * LENGTH, ROWS * LENGTH, ROWS * LENGTH**2)
+        passed = memory.Pass(ROWS * LENGTH, ROWS * LENGTH, ROWS * LENGTH**2)
         if route == "rl":
             pairs = GROUPS * PROMPT**2 + rows * later * (PROMPT + later)
-            passed = formulas.Pass(tokens, rows * OWN, pairs, GROUPS * PROMPT + rows * (PROMPT + later))
-        return formulas._kept(load, passed) + formulas._copies(load, True)
+            passed = memory.Pass(tokens, rows * OWN, pairs, GROUPS * PROMPT + rows * (PROMPT + later))
+        return memory.kept_activations(load, passed) + memory.weight_copies(load, True)
 
     measured = saved_bytes(route, architecture, 4) - saved_bytes(route, architecture, 3)
     assert said(4) - said(3) == pytest.approx(measured, rel=0.01)  # inverse norms, a number a token, are left out
@@ -151,9 +151,9 @@ def test_blocks_and_recomputation_take_less() -> None:
     """Of fields that a spec or a run block may have."""
     size = shape_size(shape("qwen3", 4).model_dump(), VOCAB)
     whole = Load({"dtype": "float32"}, Run(), size, LENGTH)
-    passed = formulas.Pass(2e4, 2e4, 2e4 * 16384, 2e4)
-    by_blocks = formulas._kept(whole._replace(spec={"dtype": "float32", "blockwise": True}), passed)
-    assert by_blocks < formulas._kept(whole, passed) / 25
+    passed = memory.Pass(2e4, 2e4, 2e4 * 16384, 2e4)
+    by_blocks = memory.kept_activations(whole._replace(spec={"dtype": "float32", "blockwise": True}), passed)
+    assert by_blocks < memory.kept_activations(whole, passed) / 25
 
 
 def test_memories_need_no_run_block(lab: Lab) -> None:
@@ -179,21 +179,21 @@ def test_a_launch_reserves_what_a_stage_is_estimated_to_need(lab: Lab) -> None:
 
 
 def test_the_formula_s_constants_are_those_of_what_computes() -> None:
-    assert formulas.LOGITS == MOST_LOGITS
-    assert formulas.NARROW == layers.RECOMPUTED
-    assert formulas.SHARD == SHARD_BATCHES
+    assert memory.LOGITS == MOST_LOGITS
+    assert memory.NARROW == layers.RECOMPUTED
+    assert memory.SHARD == SHARD_BATCHES
     cpu, dtype = torch.device("cpu"), torch.float32
-    assert len(visible_blocks(None, formulas.WHOLE, cpu, dtype)) == 1
-    assert len(visible_blocks(None, formulas.WHOLE + 1, cpu, dtype)) == -(-(formulas.WHOLE + 1) // (2 * formulas.BLOCK))
+    assert len(visible_blocks(None, memory.WHOLE, cpu, dtype)) == 1
+    assert len(visible_blocks(None, memory.WHOLE + 1, cpu, dtype)) == -(-(memory.WHOLE + 1) // (2 * memory.BLOCK))
 
 
 def test_frozen_seats_and_past_policies_are_models_next_to_the_policy() -> None:
     model, pool = {"name": "model", "model": "seat.0"}, {"name": "pool", "models": ["seat.0", "seat.1"], "every": 4, "keep": 3}
     seats = {"agent": {"name": "policy"}, "user": model, "judge": {"name": "judge", "model": "seat.2"}, "other": pool}
-    assert formulas._seated({"episode": {"name": "seats", "seats": seats}}) == 3 + 3
-    assert formulas._seated({"episode": {"name": "seats", "seats": {"user": model, "other": {**pool, "every": None}}}}) == 2
-    assert formulas._seated({"episode": {"name": "completion"}}) == 0
-    assert formulas._seated({}) == 0
+    assert memory.seated_models({"episode": {"name": "seats", "seats": seats}}) == 3 + 3
+    assert memory.seated_models({"episode": {"name": "seats", "seats": {"user": model, "other": {**pool, "every": None}}}}) == 2
+    assert memory.seated_models({"episode": {"name": "completion"}}) == 0
+    assert memory.seated_models({}) == 0
 
 
 def test_arms_that_judge_samples_are_models_next_to_the_one_that_is_evaluated() -> None:
@@ -228,8 +228,8 @@ def test_models_that_judge_need_room_for_what_they_read() -> None:
     assert alone is not None
     assert alone.phase != "judge"
     rl = RLSpec(method={"paper": "p"}, mix=[1.0], steps=1, reward={"name": "judge", **asked["likes"]})
-    assert formulas._judging(load, formulas._rewards(rl.model_dump()["reward"]), 8, small)["judge"]["cache"] > 0
-    assert formulas._serving(load, 2)["cache"] == 2 * formulas._serving(load, 1)["cache"]
+    assert memory.judging_phase(load, memory.reward_terms(rl.model_dump()["reward"]), 8, small)["judge"]["cache"] > 0
+    assert memory.serving_phase(load, 2)["cache"] == 2 * memory.serving_phase(load, 1)["cache"]
 
 
 def test_what_is_kept_of_episodes_counts_up_to_its_limit() -> None:
@@ -238,16 +238,16 @@ def test_what_is_kept_of_episodes_counts_up_to_its_limit() -> None:
     spec = EvaluateSpec(dtype="int8", num_samples=4, max_completion_length=50, episode=episode).model_dump()
     load = Load(spec, Run(engine_cache_mb=1000, engine_batch=4), size, LENGTH)
     kept, drawn = 8 * (4 * 50 + 24 / 4), 4 * (4 * 50 + 24)
-    assert formulas._kept_turns(load, 8, 4, 24) == {"kept": 4096 * (kept + drawn)}
+    assert memory.kept_turns(load, 8, 4, 24) == {"kept": 4096 * (kept + drawn)}
     few = load._replace(run=Run(engine_cache_mb=1, engine_batch=4))
-    assert formulas._kept_turns(few, 8, 4, 24) == {"kept": 2**20 + 4096 * drawn}
+    assert memory.kept_turns(few, 8, 4, 24) == {"kept": 2**20 + 4096 * drawn}
     seats = {"a": {"name": "policy"}, "b": {"name": "model", "model": "rival"}}
     played = load._replace(spec=spec | {"episode": SeatsEpisode(seats=seats, order=["a", "b"], max_turns=4).model_dump()})
     each = 2 * 8 * (4 * 50 + 24)
-    assert formulas._kept_turns(played, 8, 4, 24) == {"kept": 4096 * (each + drawn)}, "no prompt is shared"
-    assert formulas._kept_turns(played._replace(run=few.run), 8, 4, 24) == {"kept": 2 * 2**20 + 4096 * drawn}, "of two engines"
+    assert memory.kept_turns(played, 8, 4, 24) == {"kept": 4096 * (each + drawn)}, "no prompt is shared"
+    assert memory.kept_turns(played._replace(run=few.run), 8, 4, 24) == {"kept": 2 * 2**20 + 4096 * drawn}, "of two engines"
     for other in ({**spec, "dtype": "float32"}, {**spec, "episode": None}, {**spec, "engine": "hf"}):
-        assert formulas._kept_turns(load._replace(spec=other), 8, 4, 24) == {}
+        assert memory.kept_turns(load._replace(spec=other), 8, 4, 24) == {}
     plain, turns = (formulas.Sampling().memory(load._replace(spec=one)) for one in ({**spec, "episode": None}, spec))
     assert plain is not None
     assert turns is not None

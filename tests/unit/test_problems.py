@@ -7,8 +7,8 @@ import pytest
 
 from interplay.core.execution import Run
 from interplay.core.extension import Extension
+from interplay.core.keys import largest_remainder
 from interplay.core.model import UserError
-from interplay.core.references import largest_remainder
 from interplay.data import problems, sets
 from interplay.data.spec import SPLITS, ProblemsSpec
 from interplay.tasks.op_dag.spec import OpDag

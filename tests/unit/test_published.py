@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import pytest
 from conftest import ROOT
 
+from interplay.core.digest import corpus_inputs
 from interplay.core.model import Model
-from interplay.core.references import corpus_inputs
 from interplay.data.spec import ProblemsSpec
 from interplay.kinds.stages import paper_tokens, shape_size, vocabulary_size
 from interplay.report.spec import ReportArm, ReportSpec

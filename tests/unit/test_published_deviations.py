@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from test_published import LOW, MIDDLE, TOP, planned, row_of, value
 
-from interplay.core.references import corpus_inputs
+from interplay.core.digest import corpus_inputs
 from interplay.data.spec import CorpusSpec
 
 DEVIATIONS: dict[str, tuple[str, str, Any]] = {

@@ -7,7 +7,8 @@ import pandas as pd
 import pytest
 import report_study as study
 
-from interplay.core.model import KeyPlace, UserError, parse_model
+from interplay.core.keys import parse_model
+from interplay.core.model import KeyPlace, UserError
 from interplay.report.claim_spec import Claim
 from interplay.report.display_spec import Figure, Table
 from interplay.report.draw import figures, style

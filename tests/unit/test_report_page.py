@@ -12,7 +12,8 @@ import report_study as study
 from matplotlib.colors import to_hex
 
 from interplay.core.execution import Run
-from interplay.core.model import KeyPlace, UserError, parse_model
+from interplay.core.keys import parse_model
+from interplay.core.model import KeyPlace, UserError
 from interplay.report.display_spec import Figure, Table
 from interplay.report.draw import figures, style
 from interplay.report.spec import ReportSpec

@@ -7,7 +7,7 @@ import pytest
 from conftest import copy_configs
 
 from interplay.cli import main
-from interplay.core.references import corpus_inputs, corpus_roles, without_shard
+from interplay.core.digest import corpus_inputs, corpus_roles, without_shard
 from interplay.data import batches, corpus
 from interplay.data.corpus import PackedRows
 from interplay.data.spec import ProblemsSpec

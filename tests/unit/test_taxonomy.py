@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from interplay.core.execution import Run
-from interplay.core.model import KeyPlace, UserError, parse_model
+from interplay.core.keys import parse_model
+from interplay.core.model import KeyPlace, UserError
 from interplay.data import problems, sets, tokenizer
 from interplay.data.spec import SPLITS, ProblemsSpec
 from interplay.tasks.facts.chains import TAXONOMY, Fact, Problem, tree

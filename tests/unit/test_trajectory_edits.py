@@ -15,6 +15,7 @@ from test_rl_environment_runs import inputs as inputs, spec_of
 from test_rl_loop import HOW
 
 from interplay.core.metrics import read
+from interplay.core.model import at_progress
 from interplay.data.trajectory import Segment
 from interplay.evaluate.spec import EvaluateSpec
 from interplay.rl import loop
@@ -222,7 +223,7 @@ def test_observations_have_the_weight_as_their_advantage_where_a_row_is_learnt_f
     bears[1] = False
     for weight, value in ((0.25, 0.25), ({"linear": [0.5, 0.0]}, 0.5)):
         spec = Method(paper="p", episode={"name": "retry"}, edits=[{"name": "observations", "weight": weight}])
-        now = now_of(edits=loop.curve.at_progress(spec, 0.0).edits)
+        now = now_of(edits=at_progress(spec, 0.0).edits)
         _, advantage, learnt = edits_after_advantage(batch, torch.ones(2, 4), bears, now)
         assert advantage[0].tolist() == [1.0, 1.0, value, 1.0]
         assert learnt.tolist() == [[True] * 4, [False] * 4]

@@ -15,7 +15,8 @@ from trl import GRPOConfig
 from interplay.cli import overview
 from interplay.core import artifact, metrics
 from interplay.core.execution import Run
-from interplay.core.model import KeyPlace, UserError, parse_model
+from interplay.core.keys import parse_model
+from interplay.core.model import KeyPlace, UserError
 from interplay.kinds.stages import numerics_class
 from interplay.model.trainer_spec import GRPO, GRPO_WEIGHTS
 from interplay.rl import loss_spec, trl

@@ -14,7 +14,8 @@ from trl import DPOConfig
 
 from interplay.core import artifact, metrics
 from interplay.core.execution import Run
-from interplay.core.model import KeyPlace, Model, UserError, parse_model
+from interplay.core.keys import parse_model
+from interplay.core.model import KeyPlace, Model, UserError
 from interplay.data import corpus
 from interplay.data.spec import CorpusSpec
 from interplay.kinds.table import KINDS

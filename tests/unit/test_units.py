@@ -18,7 +18,8 @@ from rl_cases import batch_of, now_of
 from test_intervention import GOLD, NODES, PROBLEM, WHOLE
 
 from interplay.core.execution import Run
-from interplay.core.model import KeyPlace, UserError, parse_model
+from interplay.core.keys import parse_model
+from interplay.core.model import KeyPlace, UserError
 from interplay.data import sets, trajectory
 from interplay.data.curate import StepInputs
 from interplay.data.steps.context_spec import Units

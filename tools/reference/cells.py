@@ -4,8 +4,8 @@ become a link to the model or the union of that name."""
 import re
 from collections.abc import Iterator
 
+from interplay.core.keys import GROUP
 from interplay.core.model import MOST, Model
-from interplay.core.references import GROUP
 from tools.reference.described import docstrings
 from tools.reference.specs import Schema, inside, members_of, model_of, name_of, schema, unions
 

@@ -9,7 +9,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from interplay.core.references import GROUP
+from interplay.core.keys import GROUP
 from interplay.model.spec import Shape
 from interplay.rl.sampler_spec import Sampler
 from interplay.rl.spec import Method

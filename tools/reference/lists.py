@@ -10,7 +10,8 @@ from typing import Any, Literal
 import yaml
 
 from interplay.core.digest import canonical
-from interplay.core.model import KeyPlace, Model, UserError, parse_model
+from interplay.core.keys import parse_model
+from interplay.core.model import KeyPlace, Model, UserError
 from interplay.rl.spec import Method
 
 LISTS = ("papers", "places", "withdrawn", "superseded", "methods", "metrics", "choosing", "scores")

@@ -8,7 +8,8 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field
 
-from interplay.core.model import KeyPlace, Model, UserError, nearest_name, parse_model
+from interplay.core.keys import parse_model
+from interplay.core.model import KeyPlace, Model, UserError, nearest_name
 from tools.reference import lists
 
 NUMBERS, FIGURES = "docs/data/published.csv", "docs/data/reproduction.yaml"

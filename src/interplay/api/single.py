@@ -18,8 +18,9 @@ from typing import Any
 import yaml
 
 from interplay.core import artifact, digest, execution
+from interplay.core.keys import parse_model
 from interplay.core.metrics import aligned, short
-from interplay.core.model import KeyPlace, UserError, parse_model
+from interplay.core.model import KeyPlace, UserError
 from interplay.kinds import stages, table
 from interplay.model.spec import SourceSpec
 from interplay.results import catalog
@@ -56,11 +57,39 @@ def adopt_model(origin: Path, results: Path, name: str) -> tuple[str, Path, bool
 def adopt_gguf(file: Path, results: Path, name: str) -> tuple[str, Path, bool]:
     """`adopt_model` of a GGUF file, whose weights enter as the float32 values that they encode. Raises UserError as
     `adopt_model` does, and where the file is not readable."""
-    from interplay.model.folder import convert_gguf
-
     with tempfile.TemporaryDirectory(prefix="interplay-") as scratch:
         convert_gguf(file, Path(scratch))
         return adopt_model(Path(scratch), results, name)
+
+
+def convert_gguf(file: Path, folder: Path) -> None:
+    """Write the model of a GGUF file, dequantised to float32, and its tokenizer into `folder`. The weights keep the rounding of
+    the file. Raises UserError when the package `gguf` is missing or the file is not readable."""
+    # Imported here, since both take seconds and are rarely needed.
+    import torch
+
+    try:
+        import gguf  # noqa: F401  (transformers reads the file with it)
+    except ImportError:
+        raise UserError(f"{file}: reading GGUF needs the package gguf; pip install 'interplay[gguf]'") from None
+    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig, logging
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        model = AutoModelForCausalLM.from_pretrained(
+            str(file.parent),
+            gguf_file=file.name,
+            dtype=torch.float32,
+            quantization_config=GgufConfig(dequantize=True),
+            trust_remote_code=False,
+        )
+        tokenizer = AutoTokenizer.from_pretrained(str(file.parent), gguf_file=file.name, trust_remote_code=False)
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        raise UserError(f"{file}: not readable as a GGUF model ({type(error).__name__}: {error})") from None
+    model.config.dtype = "float32"
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
 
 
 def _check_model(folder: Path) -> None:

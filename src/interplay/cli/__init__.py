@@ -32,7 +32,7 @@ class Row(NamedTuple):
 
 
 COMMANDS: dict[str, Row] = {
-    "list": Row("studies", "before a run", "studies with their state and question; known methods, tasks, metrics, scales"),
+    "list": Row("monitor", "before a run", "studies with their state and question; known methods, tasks, metrics, scales"),
     "new": Row("studies", "before a run", "write a commented study that extends another one, and print its plan"),
     "plan": Row("planning", "before a run", "the stages of a study, which of them are new and why, and their cost"),
     "register": Row("planning", "before a run", "freeze claims, thresholds, sizes and stopping rule before there are results"),
@@ -45,7 +45,7 @@ COMMANDS: dict[str, Row] = {
     "debug": Row("monitor", "during a run", "make one stage again, in the foreground, in a scratch folder"),
     "judge": Row("planning", "after a run", "a study's claims, judged anew from the records that are there"),
     "settle": Row("studies", "after a run", "what open verdicts need: how many replicates, and their cost; adds them, by looks"),
-    "report": Row("results", "after a run", "a study's verdicts and the path of its report; a partial report when arms failed"),
+    "report": Row("studies", "after a run", "a study's verdicts and the path of its report; a partial report when arms failed"),
     "explain": Row("results", "after a run", "the provenance of a table's cell, down to the data"),
     "show": Row("results", "after a run", "one stage: settings, dependencies, cost and metrics"),
     "rollouts": Row("results", "after a run", "the completions of an rl or evaluate stage"),

@@ -85,11 +85,11 @@ def _declared(study: str, key: str) -> list[str]:
     should not show errors."""
     import yaml
 
-    from interplay.core import references
+    from interplay.core.keys import extended_studies
 
     try:
         found = yaml.load((CONFIGS / "study" / f"{study}.yaml").read_text(), Loader=yaml.CSafeLoader)
-        inherited = [name for base in references.extended_studies(found, study) for name in _declared(base, key)]
+        inherited = [name for base in extended_studies(found, study) for name in _declared(base, key)]
         return list(dict.fromkeys([*inherited, *map(str, found.get(key) or {})]))
     except (OSError, yaml.YAMLError, TypeError, AttributeError, RecursionError):  # AttributeError: PyYAML without libyaml
         return []
@@ -310,6 +310,34 @@ def no_results(plan: "Plan", hint: str) -> str:
     """Message that a study has no results, with the remedy; `hint` is that of `hint_other_scale`."""
     launch = f"interplay run {plan.study} --scale {plan.scale}"
     return f"{RESULTS}: no results of {plan.study} at scale {plan.scale} yet; {f'{hint}, or ' if hint else ''}run `{launch}`"
+
+
+def report_lines(plan: "Plan") -> list[str]:
+    """A plan's verdicts and the path of its page, which is made again where it is gone; of an unfinished study a partial one."""
+    from interplay.core import artifact
+    from interplay.results import catalog
+
+    looks = (plan.design.get("stopping") or {}).get("looks", [])
+    done = [one for one in (at_look(plan, look) for look in looks) if artifact.done(RESULTS / "report" / one.report)]
+    plan = done[-1] if done else plan  # the latest look
+    folder = artifact.folder(RESULTS, "report", plan.report)
+    if not artifact.done(folder):
+        return [_partial_report(plan)]
+    if not (folder / "report.html").exists():
+        from interplay.report.write import answers, page
+
+        page.remake_page(catalog.report_spec(plan), answers.report_inputs(plan, RESULTS), folder)
+    return [*catalog.verdict_lines(folder), f"report: {folder / 'report.html'}"]
+
+
+def _partial_report(plan: "Plan") -> str:
+    """Write the report of an unfinished study; returns a line with its path."""
+    from interplay.results import state
+    from interplay.run import graph
+
+    if not state.has_begun(RESULTS, plan):
+        raise UserError(no_results(plan, hint_other_scale(plan)))
+    return graph.partial_report(graph.Graph(RESULTS, [plan]), plan)
 
 
 # -- tables ------------------------------------------------------------------------------------------------------------

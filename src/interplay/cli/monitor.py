@@ -1,13 +1,16 @@
-"""Stages that run or ran: `interplay watch`, `interplay debug` and `interplay efficiency`."""
+"""What there is, and what runs or ran: `interplay list`, `open`, `watch`, `debug` and `efficiency`."""
 
 import logging
+import os
+import re
 import shutil
+import sys
 import tempfile
 import time
 import traceback
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import Console, Group, RenderableType
@@ -17,7 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from interplay.cli import common
-from interplay.cli.common import CONFIGS, LOGS, RESULTS, command, flag, option
+from interplay.cli.common import CONFIGS, LOGS, RESULTS, argument, command, flag, option
 from interplay.core import artifact, model
 from interplay.results import progress, telemetry
 from interplay.study.plan import Plan
@@ -31,12 +34,66 @@ WIDE = 120
 """Columns from which on a running stage takes one line."""
 FIRST_METRICS = ("loss", "reward", "strict", "entropy", "grad_norm")
 """Metrics shown first, where a stage has them."""
+LISTED = {"methods": "method", "tasks": "task", "scales": "scale"}
+"""What can be listed -> its folder in configs/."""
 EFFICIENCY = ("kind", "stages", "attempts", "threads", "CPU used", "memory", "of MiB", "longest", "of min", "fits")
 
 Counts = Mapping[str, Mapping[str, int]]
 """Kind -> state -> number of stages."""
 
 app = common.new_app()
+
+
+@command(app, "list")
+def list_known(
+    what: Annotated[
+        Literal["studies", "methods", "tasks", "metrics", "scales"], argument("studies, methods, tasks, metrics or scales")
+    ] = "studies",
+) -> None:
+    """Lists the studies of the project with the scales at which they were run, and their questions; or the methods, tasks,
+    metrics or scales that a study may name.
+
+    Examples:
+        interplay list  # studies
+        interplay list methods  # names for `method:` of an RL stage
+    """
+    if what == "studies":
+        from interplay.serve import data
+
+        found = list(data.study_rows(data.Place(CONFIGS, RESULTS, LOGS)))
+        rows = [[row["study"], ", ".join(map(_state, row["runs"])) or "-", row["question"]] for row in found]
+        common.show_parts(common.Grid(("study", "state", "question"), _cut(rows)))
+    elif what == "metrics":
+        from interplay.report import metric_spec
+
+        known = [[row.name, row.setting, row.note] for row in metric_spec.METRICS]
+        common.show_parts(common.Grid(("metric", "needs of the evaluation", "meaning"), _cut(known)))
+    else:
+        folder = CONFIGS / LISTED[what]
+        named = [[path.relative_to(folder).with_suffix("").as_posix(), *_said(path)] for path in sorted(folder.rglob("*.yaml"))]
+        papers = any(paper for _, _, paper in named)
+        rows = [[name, paper, said] if papers else [name, said] for name, said, paper in named]
+        common.show_parts(common.Grid((what[:-1], *(["source"] if papers else []), "what it is"), _cut(rows)))
+
+
+def _state(run: dict[str, Any]) -> str:
+    """`finished at smoke`, `12 of 40 at laptop`."""
+    return f"{'finished' if run['finished'] else '{done} of {total}'.format(**run)} at {run['scale']}"
+
+
+def _cut(rows: list[list[str]]) -> list[list[str]]:
+    """Rows whose last cell is cut to the width of the terminal."""
+    used = [max((len(row[at]) for row in rows), default=0) + 2 for at in range(len(rows[0]) - 1)] if rows else []
+    left = max(30, (os.get_terminal_size().columns if sys.stdout.isatty() else 10**6) - sum(used))
+    return [[*row[:-1], row[-1] if len(row[-1]) <= left else f"{row[-1][: left - 1]}…"] for row in rows]
+
+
+def _said(path: Path) -> tuple[str, str]:
+    """The first sentence of a file's first comment, and the paper it names."""
+    lines = path.read_text().splitlines()
+    comment = " ".join(line.lstrip("# ") for line in lines[1:6] if line.startswith("#"))
+    paper = next((line.removeprefix("paper: ") for line in lines if line.startswith("paper: ")), "")
+    return re.split(r"(?<=[.]) (?=[A-Z])", comment)[0], re.split("[,;]", paper)[0]
 
 
 @command(app, "watch")

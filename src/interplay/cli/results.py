@@ -1,4 +1,4 @@
-"""Commands that read results: `interplay report`, `explain`, `show`, `lineage`, `compare`, `rollouts`, `novelty` and `rows`, and
+"""Commands that read results: `interplay explain`, `show`, `lineage`, `compare`, `rollouts`, `novelty` and `rows`, and
 `interplay audit` of a task."""
 
 import difflib
@@ -26,45 +26,6 @@ LONG_TEXT = 400
 """Characters from which on a changed text is shown as a diff of its lines or sentences."""
 
 app = common.new_app()
-
-
-@command(app, "report")
-def locate_report(study: common.Study, scale: common.Scale = None) -> None:
-    """Prints the verdicts of a study's claims with their numbers, and the path of its report. Where arms have failed or are
-    unfinished, it writes a partial report that lists what is missing, and why.
-
-    Examples:
-        interplay report edge  # what was found, and where the page lies
-    """
-    for line in report_lines(common.plan_of(study, scale)):
-        model.print_visible(line)
-
-
-def report_lines(plan: Plan) -> list[str]:
-    """A plan's verdicts and the path of its page, which is made again where it is gone; of an unfinished study a partial one."""
-    looks = (plan.design.get("stopping") or {}).get("looks", [])
-    done = [one for one in (common.at_look(plan, look) for look in looks) if artifact.done(RESULTS / "report" / one.report)]
-    plan = done[-1] if done else plan  # the latest look
-    folder = artifact.folder(RESULTS, "report", plan.report)
-    if not artifact.done(folder):
-        return [_partial_report(plan)]
-    from interplay.results import catalog
-
-    if not (folder / "report.html").exists():
-        from interplay.report.write import answers, page
-
-        page.remake_page(catalog.report_spec(plan), answers.report_inputs(plan, RESULTS), folder)
-    return [*catalog.verdict_lines(folder), f"report: {folder / 'report.html'}"]
-
-
-def _partial_report(plan: Plan) -> str:
-    """Write the report of an unfinished study; returns a line with its path."""
-    from interplay.results import state
-    from interplay.run import graph
-
-    if not state.has_begun(RESULTS, plan):
-        raise model.UserError(common.no_results(plan, common.hint_other_scale(plan)))
-    return graph.partial_report(graph.Graph(RESULTS, [plan]), plan)
 
 
 @command(app, "explain")

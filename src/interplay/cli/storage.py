@@ -173,7 +173,6 @@ def _rebuild_tables(plan: Plan) -> None:
 
 def _pull_stages(plans: list[Plan]) -> None:
     """Fetch the payloads that DVC's pointers list, and make pages again, which show what was not here."""
-    from interplay.cli import results
 
     folders = _stage_folders(plans)
     stored = payloads.stored_folders(folders)
@@ -189,7 +188,7 @@ def _pull_stages(plans: list[Plan]) -> None:
         page = artifact.folder(RESULTS, "report", plan.report) / "report.html"
         if page.exists():
             page.unlink()
-            print_visible(results.report_lines(plan)[-1])
+            print_visible(common.report_lines(plan)[-1])
     for folder, numerics in sorted(other.items()):
         print_visible(f"{folder}: one digest, two contents: made here ({numerics}), and the store has another; keep one")
     if other:

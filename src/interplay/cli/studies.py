@@ -1,4 +1,4 @@
-"""Studies from their first line to their verdicts: `interplay new`, `run`, `settle`, `list` and `adopt`."""
+"""Studies from first line to verdicts: `interplay new`, `run`, `settle` and `report`; and `adopt` of models from outside."""
 
 import contextlib
 import itertools
@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 import yaml
@@ -25,8 +25,6 @@ NAME = re.compile(r"[a-z0-9_]+(/[a-z0-9_]+)*")
 PROFILE = "SNAKEMAKE_PROFILE"
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP)
 """Signals to `interplay run` that Snakemake and its jobs get, too; the end of a terminal as SIGTERM."""
-LISTED = {"methods": "method", "tasks": "task", "scales": "scale"}
-"""What can be listed -> its folder in configs/."""
 WIDTH = 100
 
 app = common.new_app()
@@ -147,7 +145,6 @@ def run_study(
         interplay run edge --profile slurm  # on a cluster
     """
     from interplay.api import single
-    from interplay.cli import results
     from interplay.results import state
     from interplay.study import choices
 
@@ -163,7 +160,7 @@ def run_study(
     more = [word for word in context.args if word not in settings] + (["--dry-run"] if dry else [])
     code = _run_snakemake(["all", *more, *_profile(profile), "--config", *chosen])
     if not dry or code:
-        for line in state.failure_lines(plan, RESULTS, LOGS, bool(keys)) if code else results.report_lines(plan):
+        for line in state.failure_lines(plan, RESULTS, LOGS, bool(keys)) if code else common.report_lines(plan):
             model.print_visible(line)
     if code:
         raise typer.Exit(code)
@@ -219,7 +216,6 @@ def _config(plan: Plan) -> list[str]:
 def _add_replicates(plan: Plan, whole: Plan, end: float, profile: str | None) -> None:
     """Run look after look until all claims have stopped or the time is over. Exit code 1 with the cause where a stage fails."""
     from interplay.api import frames
-    from interplay.cli import results
     from interplay.results import state
 
     made = 0
@@ -230,7 +226,7 @@ def _add_replicates(plan: Plan, whole: Plan, end: float, profile: str | None) ->
         if time.monotonic() >= end and code:
             model.print_visible(f"the hours are used; `interplay settle {plan.study} --hours H` goes on where this stopped")
             return
-        for line in state.failure_lines(look, RESULTS, LOGS, True) if code else results.report_lines(look):
+        for line in state.failure_lines(look, RESULTS, LOGS, True) if code else common.report_lines(look):
             model.print_visible(line)
         if code:
             raise typer.Exit(1)
@@ -300,59 +296,19 @@ def _wait(process: "subprocess.Popen[bytes]", seconds: float | None) -> int:
         return process.wait()
 
 
-# -- list --------------------------------------------------------------------------------------------------------------
+# -- report ------------------------------------------------------------------------------------------------------------
 
 
-@command(app, "list")
-def list_known(
-    what: Annotated[
-        Literal["studies", "methods", "tasks", "metrics", "scales"], argument("studies, methods, tasks, metrics or scales")
-    ] = "studies",
-) -> None:
-    """Lists the studies of the project with the scales at which they were run, and their questions; or the methods, tasks,
-    metrics or scales that a study may name.
+@command(app, "report")
+def locate_report(study: common.Study, scale: common.Scale = None) -> None:
+    """Prints the verdicts of a study's claims with their numbers, and the path of its report. Where arms have failed or are
+    unfinished, it writes a partial report that lists what is missing, and why.
 
     Examples:
-        interplay list  # studies
-        interplay list methods  # names for `method:` of an RL stage
+        interplay report edge  # what was found, and where the page lies
     """
-    if what == "studies":
-        from interplay.serve import data
-
-        found = list(data.study_rows(data.Place(CONFIGS, RESULTS, LOGS)))
-        rows = [[row["study"], ", ".join(map(_state, row["runs"])) or "-", row["question"]] for row in found]
-        common.show_parts(common.Grid(("study", "state", "question"), _cut(rows)))
-    elif what == "metrics":
-        from interplay.report import metric_spec
-
-        known = [[row.name, row.setting, row.note] for row in metric_spec.METRICS]
-        common.show_parts(common.Grid(("metric", "needs of the evaluation", "meaning"), _cut(known)))
-    else:
-        folder = CONFIGS / LISTED[what]
-        named = [[path.relative_to(folder).with_suffix("").as_posix(), *_said(path)] for path in sorted(folder.rglob("*.yaml"))]
-        papers = any(paper for _, _, paper in named)
-        rows = [[name, paper, said] if papers else [name, said] for name, said, paper in named]
-        common.show_parts(common.Grid((what[:-1], *(["source"] if papers else []), "what it is"), _cut(rows)))
-
-
-def _state(run: dict[str, Any]) -> str:
-    """`finished at smoke`, `12 of 40 at laptop`."""
-    return f"{'finished' if run['finished'] else '{done} of {total}'.format(**run)} at {run['scale']}"
-
-
-def _cut(rows: list[list[str]]) -> list[list[str]]:
-    """Rows whose last cell is cut to the width of the terminal."""
-    used = [max((len(row[at]) for row in rows), default=0) + 2 for at in range(len(rows[0]) - 1)] if rows else []
-    left = max(30, (os.get_terminal_size().columns if sys.stdout.isatty() else 10**6) - sum(used))
-    return [[*row[:-1], row[-1] if len(row[-1]) <= left else f"{row[-1][: left - 1]}…"] for row in rows]
-
-
-def _said(path: Path) -> tuple[str, str]:
-    """The first sentence of a file's first comment, and the paper it names."""
-    lines = path.read_text().splitlines()
-    comment = " ".join(line.lstrip("# ") for line in lines[1:6] if line.startswith("#"))
-    paper = next((line.removeprefix("paper: ") for line in lines if line.startswith("paper: ")), "")
-    return re.split(r"(?<=[.]) (?=[A-Z])", comment)[0], re.split("[,;]", paper)[0]
+    for line in common.report_lines(common.plan_of(study, scale)):
+        model.print_visible(line)
 
 
 # -- models from outside -------------------------------------------------------------------------------------------------

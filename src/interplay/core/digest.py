@@ -1,12 +1,14 @@
-"""A stage's identity: the first 12 hex digits of sha256 over canonical JSON of [kind, versions, spec, {role: digest}]."""
+"""A stage's identity: the first 12 hex digits of sha256 over canonical JSON of [kind, versions, spec, {role: digest}]; and the
+roles under which it reads its inputs."""
 
 import hashlib
 import json
 import math
+import re
 from collections.abc import Mapping
 from functools import cache
 from json.encoder import encode_basestring_ascii
-from typing import Any
+from typing import Any, TypeVar
 
 from interplay.core.model import Formerly, Model, Since
 
@@ -141,3 +143,48 @@ def _plain_text(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return encode_basestring_ascii(value) if isinstance(value, str) else int.__repr__(value)
+
+
+# The roles under which a trainer reads its corpora: `corpus`, or `corpus.0`, `corpus.1`, ... where its data come in shards.
+
+
+CORPUS = "corpus"
+
+T = TypeVar("T")
+
+
+def corpus_roles(number: int) -> list[str]:
+    """The roles of so many corpora; a single one keeps the plain name, so that its trainer's digest knows of no shards."""
+    return [CORPUS] if number == 1 else [f"{CORPUS}.{shard}" for shard in range(number)]
+
+
+def corpus_inputs(deps: Mapping[str, T]) -> list[T]:
+    """What fills these roles, shards in order; empty where the stage reads no corpus."""
+    return [deps[role] for role in corpus_roles(sum(is_corpus_role(role) for role in deps)) if role in deps]
+
+
+def is_corpus_role(role: str) -> bool:
+    """Whether the role is one of a trainer's corpora."""
+    return role == CORPUS or role.startswith(f"{CORPUS}.")
+
+
+DATA = ("data", "forget", "retain", "instances")
+"""What the roles of problem sets begin with that a stage reads."""
+
+
+def is_data_role(role: str) -> bool:
+    """Whether the role is one of a stage's problem sets, but for its validation."""
+    return role.partition(".")[0] in DATA
+
+
+SHARD = "shard"
+
+
+def shard_label(label: str, shard: int) -> str:
+    """`data.corpus` -> `data.corpus.shard3`."""
+    return f"{label}.{SHARD}{shard}"
+
+
+def without_shard(label: str) -> str:
+    """`data.corpus.shard3` -> `data.corpus`: what shards of one set are called together."""
+    return re.sub(rf"\.{SHARD}\d+(?= |$)", "", label)

@@ -31,7 +31,8 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import BeforeValidator, JsonValue, field_validator
 
-from interplay.core.model import KeyPlace, Model, Since, UserError, nearest_name, parse_model, plural
+from interplay.core.keys import parse_model
+from interplay.core.model import KeyPlace, Model, Since, UserError, nearest_name, plural
 
 _LOG = logging.getLogger(__name__)
 Library = TypeVar("Library", bound=ctypes.CDLL)

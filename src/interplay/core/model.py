@@ -1,33 +1,23 @@
-"""Base of every spec: frozen pydantic models that refuse unknown keys, and errors in one line with the nearest valid name."""
+"""Base of every spec: frozen pydantic models that refuse unknown keys; their numbers, which may be curves over a run; and errors
+in one line with the nearest valid name."""
 
 import difflib
+import math
 import re
-from collections.abc import Callable, Iterable, Mapping
-from typing import Annotated, Any, ClassVar, NamedTuple, TypeVar, get_args
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetCoreSchemaHandler, ValidationError, create_model
-from pydantic_core import CoreSchema, InitErrorDetails, PydanticKnownError, core_schema
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, model_validator
+from pydantic_core import CoreSchema, PydanticKnownError, core_schema
 
 LONGEST_VALUE = 80
 """Characters of a value that a message shows."""
 MOST_NAMED = 8
 """Known names that a message lists, the nearest first."""
 
-MESSAGES = {
-    **dict.fromkeys(("model_type", "model_attributes_type", "dict_type"), "should be keys and values"),
-    **dict.fromkeys(("list_type", "tuple_type"), "should be a list"),
-    **dict.fromkeys(("string_type", "string_unicode"), "should be text"),
-    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "should be a whole number"),
-    **dict.fromkeys(("float_type", "float_parsing"), "should be a number"),
-    **dict.fromkeys(("bool_type", "bool_parsing"), "should be true or false"),
-    "finite_number": "should be a finite number",
-    "invalid_key": "a key should be text",
-    "too_short": "should hold more items",
-}
-"""pydantic's kinds of error in the words of YAML."""
-
-
-_NO_VALUE: Any = object()
+NO_VALUE: Any = object()
+"""In place of the value of a key, where showing it does not help."""
 
 
 class KeyPlace(NamedTuple):
@@ -49,9 +39,9 @@ class KeyPlace(NamedTuple):
         """The key as a message shows it."""
         return ".".join(self.keys)
 
-    def error(self, problem: str, value: Any = _NO_VALUE) -> "UserError":
+    def error(self, problem: str, value: Any = NO_VALUE) -> "UserError":
         """The error that the key has this problem; `value` is what it holds, where that helps."""
-        return UserError(problem, self, "" if value is _NO_VALUE else shorten_value(value))
+        return UserError(problem, self, "" if value is NO_VALUE else shorten_value(value))
 
     def __str__(self) -> str:
         """`FILE: dotted.key`, `FILE:LINE: dotted.key`, or the file alone."""
@@ -178,28 +168,9 @@ class Formerly(NamedTuple):
     name: str
 
 
-M = TypeVar("M", bound=Model)
-
-
 def plural(number: int, noun: str) -> str:
     """`1 stage`, `3 stages`."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-def holds_once(field: str) -> AfterValidator:
-    """Marks a template that must hold a field, such as {answer}, once."""
-
-    def checked(template: str) -> str:
-        if template.count(field) != 1:
-            raise ValueError(f"must hold {field} once")
-        return template
-
-    return AfterValidator(checked)
-
-
-def filled(template: str, said: Mapping[str, str]) -> str:
-    """The template with its fields; the text of a field is never read as a field."""
-    return re.sub("|".join(rf"\{{{name}\}}" for name in said), lambda found: said[found[0][1:-1]], template)
 
 
 def nearest_name(word: str, known: Iterable[Any]) -> str:
@@ -219,133 +190,10 @@ def _likeness(asked: str, word: str) -> tuple[float, bool]:
     return difflib.SequenceMatcher(None, word, asked).ratio(), sorted(asked) == sorted(word)
 
 
-def parse_model(cls: type[M], value: Any, place: KeyPlace) -> M:
-    """Validate `value`, which is at `place`, as `cls`. Raises UserError about the first offending key, with its value and the
-    remedy."""
-    try:
-        return cls.model_validate(value)
-    except ValidationError as error:
-        # A misspelt key also leaves its right name missing; the misspelling is what helps.
-        first = min(error.errors(), key=lambda item: item["type"] != "extra_forbidden")
-        raise _refusal(cls, value, first, place) from None
-
-
 def shorten_value(value: Any) -> str:
     """A value as a message shows it: one line, not too long."""
     text = repr(value)
     return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}..."
-
-
-def _refusal(cls: type[Model], value: Any, error: Any, outer: KeyPlace) -> UserError:
-    names = _keys(value, error)
-    place = outer.key(*names)
-    code, context = error["type"], error.get("ctx", {})
-    if code == "extra_forbidden":
-        return UserError(_unknown(cls, value, names), place)
-    if code == "union_tag_not_found":
-        return place.error("missing name; it says which member this is")
-    if code == "missing":
-        return place.error("missing; give it a value")
-    if code == "union_tag_invalid":
-        members, by = context["expected_tags"].replace("'", "").split(", "), context["discriminator"].strip("'")
-        what = "member" if by == "name" else by
-        return place.key(by).error(f"no such {what}{nearest_name(context['tag'], members)}", context["tag"])
-    given = _NO_VALUE if code == "value_error" and len(repr(error["input"])) > 60 else error["input"]
-    if code == "literal_error":
-        members = re.findall(r"'([^']*)'", context["expected"])
-        close = nearest_name(error["input"], members) if isinstance(error["input"], str) and len(members) > 1 else ""
-        return place.error(f"should be {context['expected']}{close if 'did you mean' in close else ''}", given)
-    message = MESSAGES.get(code) or error["msg"].removeprefix("Value error, ").removeprefix("Input ")
-    return place.error(f"{message[0].lower()}{message[1:]}", given)
-
-
-def _keys(value: Any, error: Any) -> list[str]:
-    """The place of an error as keys of the YAML: without pydantic's names for members of unions, which are in no file."""
-    found: list[str] = []
-    here = value
-    for number, part in enumerate(error["loc"]):
-        if isinstance(here, dict) and (same := [key for key in here if str(key) == str(part)]):
-            here = here[same[0]]
-        elif isinstance(here, (list, tuple)) and isinstance(part, int) and part < len(here):
-            here = here[part]
-        elif isinstance(here, Model) and hasattr(here, str(part)):
-            here = getattr(here, str(part))
-        elif not (error["type"] == "missing" and number == len(error["loc"]) - 1):
-            continue
-        found.append(str(part))
-    return found
-
-
-def _unknown(cls: type[Model], value: Any, names: list[str]) -> str:
-    """What is known in the place of a key that is not: of several members the keys of the one that is named there."""
-    models, here = _models_at(cls, value, names[:-1])
-    member = [model for model in models if _fits(model, here)]
-    if any(names[-1] in getattr(model, "PLANNED", ()) for model in member):
-        return f"unknown key '{names[-1]}'; the planner fills it in"
-    for model in member or models:
-        if names[-1] in (ours := (getattr(model, "WHOLE", None) or model).KNOWN_AS):
-            return f"unknown key '{names[-1]}'; here it is {ours[names[-1]]}"
-    if not member:
-        return f"unknown key '{names[-1]}'{nearest_name(names[-1], _fields(models))}"
-    by = _tag(member[0])
-    others = [model for model in models if names[-1] in model.model_fields]
-    another = isinstance(here, dict) and by in here and others  # what is right for another member
-    if another and by == "kind":
-        kinds = ", ".join(str(get_args(model.model_fields[by].annotation)[0]) for model in others)
-        return f"unknown key '{names[-1]}' of {here[by]}; it is a key of {kinds}"
-    known = nearest_name(names[-1], _fields(member))
-    of = f" of {here[by]}" if another else ""
-    if another and names[0] == "stages":  # keys of a base or a method stay when another member is named
-        known += f"; where a base or a method has it, an arm's set replaces the whole: {'.'.join(names[1:-1])}: {{...}}"
-    return f"unknown key '{names[-1]}'{of}{known}"
-
-
-def _fields(models: list[type[Model]]) -> list[str]:
-    return sorted({name for model in models for name in model.model_fields})
-
-
-def _tag(model: type[Model]) -> str:
-    """The key that chooses a member of a union: `kind` of stages, else `name`."""
-    return "kind" if "kind" in model.model_fields else "name"
-
-
-def _fits(model: type[Model], value: Any) -> bool:
-    """Whether the member of a union is the one that its key in a value chooses."""
-    by = _tag(model)
-    field = model.model_fields.get(by)
-    return field is None or (isinstance(value, dict) and value.get(by, field.default) in get_args(field.annotation))
-
-
-def _models_at(cls: type[Model], value: Any, path: list[str]) -> tuple[list[type[Model]], Any]:
-    """The models that are allowed at `path`, and the value there; keys of containers on the way are skipped."""
-    models, here = [cls], value
-    for part in path:
-        chosen = [model for model in models if _fits(model, here)] or models
-        fields = [model.model_fields[part] for model in chosen if part in model.model_fields]
-        inner = [m for field in fields for m in [*models_in(field.annotation), *_marked(field.metadata)]]
-        models, here = inner or models, _inside(here, part)
-    return models, here
-
-
-def _inside(value: Any, part: str) -> Any:
-    if isinstance(value, (list, tuple)):
-        return value[int(part)] if part.isdigit() and int(part) < len(value) else None
-    if isinstance(value, dict):
-        return next((inner for key, inner in value.items() if str(key) == part), None)
-    return getattr(value, part, None) if isinstance(value, Model) else None
-
-
-def models_in(annotation: Any) -> list[type[Model]]:
-    """The models that a field's annotation allows, itself or inside lists, mappings and unions."""
-    if isinstance(annotation, type) and issubclass(annotation, Model):
-        return [annotation]
-    inner = [m for arg in getattr(annotation, "__args__", ()) for m in models_in(arg)]
-    return [*inner, *_marked(getattr(annotation, "__metadata__", ()))]
-
-
-def _marked(metadata: Iterable[Any]) -> list[type[Model]]:
-    """The models of the marks `Written` that YAML is checked as."""
-    return [m for mark in metadata if isinstance(mark, Written) for m in models_in(mark.model())]
 
 
 # Text that others wrote, such as a completion or a line of a data file, shown on a terminal without being obeyed by it.
@@ -366,86 +214,158 @@ def print_visible(text: str, end: str = "\n") -> None:
     print(escape_control(text), end=end)
 
 
-# Keys of a spec that scale, study and arm give in parts: the same types, none of them required. They are checked when the file
-# is read, and kept as they are written, since arms replace keys within them; the whole spec is parsed per arm.
+# Coefficients that change over a run: one type, `Curve`, for every key that is marked `Scheduled`.
+
+V = TypeVar("V")
+SHORT = ("linear", "cosine", "steps")
+"""Ways to write a curve by its values alone."""
+SOON = 1e-9
+"""Progress by which a value may begin early: 2 / 3 of a run is no exact number."""
 
 
-class Keys(Model):
-    """Base of partial models."""
-
-    model_config = ConfigDict(validate_default=False)
-    WHOLE: ClassVar[type[Model] | None] = None
-    """The spec whose fields a model of `partial_model` has."""
-    PLANNED: ClassVar[tuple[str, ...]] = ()
-    """Keys of the spec that are left out, since the planner fills them in."""
+def cosine(x: float) -> float:
+    """Of 0 to pi, within 1e-15, by its series: C's is not the same in every library."""
+    rest = 0.0
+    for k in range(32, 0, -2):
+        rest = -x * x / (k * (k - 1)) * (1.0 + rest)
+    return 1.0 + rest
 
 
-class Written(NamedTuple):
-    """Marks YAML that is checked as a model and kept as it is written: `Annotated[dict[str, Any], Written(model)]`."""
+def progress_at(step: int, steps: int) -> float:
+    """How much of a run lies behind it at a step: 0 at the first and 1 at the last."""
+    return (step - 1) / max(steps - 1, 1)
 
-    model: Callable[[], Any]
-    """Makes the model, or the union: only who reads studies needs it, and no job does."""
-    later: bool = False
-    """Whether it is checked later, when its kind is known; the model is then for the JSON Schema only."""
+
+class Curve(Model):
+    """A value over the progress of a run, 0 at its first step and 1 at its last. `linear: [from, to]` and `cosine: [from, to]` go
+    from one value to the other, or through more at equal distances; `steps: [a, b, c]` has phases of equal length; `points:
+    [[progress, value], ...]` with a `shape` are any others. Before the first point it has the first value, and after the last the
+    last one."""
+
+    points: Annotated[list[tuple[Share, float]], Field(min_length=1)]
+    """Progress and value, in rising order."""
+    shape: Literal["linear", "cosine", "steps"] = "linear"
+    """Between two points: linear; cosine: half a cosine, flat at both; steps: the value of the earlier one."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _written_short(cls, value: Any) -> Any:
+        """`linear: [from, to]` and the like as points."""
+        if not isinstance(value, dict) or "points" in value:
+            if isinstance(value, dict) and (odd := [key for key in value if key not in cls.model_fields]):
+                raise ValueError(f"'{odd[0]}' is no key of a curve of points; it has points and shape")
+            return value
+        keys = [*value]
+        if len(keys) != 1 or keys[0] not in SHORT:
+            forms = "linear: [from, to], cosine: [from, to], steps: [a, b, ...] or points: [[progress, value], ...]"
+            raise ValueError(f"{', '.join(map(str, keys)) or 'nothing'} is no curve; write a number, or one of {forms}")
+        shape, values = keys[0], value[keys[0]]
+        if not isinstance(values, list) or len(values) < 2:
+            raise ValueError(f"{shape}: must be two values at least, such as {shape}: [1.0, 0.0]")
+        return {"points": _spread(values, len(values) - (shape != "steps")), "shape": shape}
+
+    @model_validator(mode="after")
+    def _rising(self) -> "Curve":
+        for (early, _), (late, _) in pairwise(self.points):
+            if late <= early:
+                raise ValueError(f"points: progress must rise, and {late:g} follows {early:g}")
+        return self
+
+    @classmethod
+    def through(cls, values: Sequence[float]) -> "Curve":
+        """Linear from the first value to the last."""
+        return cls(points=_spread(values, len(values) - 1))
+
+    @classmethod
+    def phases(cls, values: Sequence[float]) -> "Curve":
+        """Phases of equal length."""
+        return cls(points=_spread(values, len(values)), shape="steps")
+
+    def values(self) -> list[float]:
+        """Those of its points, between which all others lie."""
+        return [value for _, value in self.points]
+
+    def at(self, progress: float) -> float:
+        """Its value at a progress in [0, 1]."""
+        before = [point for point in self.points if point[0] <= progress + SOON]
+        if not before or len(before) == len(self.points):
+            return (before or self.points[:1])[-1][1]
+        (start, low), (end, high) = before[-1], self.points[len(before)]
+        passed = max(progress - start, 0.0) / (end - start)
+        if self.shape == "steps":
+            return low
+        return low + (high - low) * (passed if self.shape == "linear" else (1 - cosine(math.pi * passed)) / 2)
+
+
+def _spread(values: Sequence[float], parts: int) -> list[tuple[float, float]]:
+    return [(place / parts, one) for place, one in enumerate(values)]
+
+
+class Scheduled(NamedTuple):
+    """Marks a number of a spec that may be written as a curve over the run, as `Annotated[NotNegative, Scheduled()]`. It is typed
+    as the number: what computes reads a spec of `at_progress`, which holds no curve. Every value of a curve keeps the number's
+    bounds; one that never changes is the number itself, so that it has one form."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        check: Callable[[Any, Callable[[Any], Any]], Any] = (lambda value, check: value) if self.later else checked
-        return core_schema.no_info_wrap_validator_function(check, handler.generate_schema(self.model()))
+        plain = core_schema.plain_serializer_function_ser_schema(lambda one: one.model_dump() if isinstance(one, Curve) else one)
+        return core_schema.no_info_wrap_validator_function(_number_or_curve, handler(source), serialization=plain)
+
+    def __get_pydantic_json_schema__(self, schema: Any, handler: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
+        values = {"type": "array", "items": {"type": "number"}, "minItems": 2}
+        pairs = {"type": "array", "items": {"type": "array", "items": {"type": "number"}, "minItems": 2, "maxItems": 2}}
+        keys = {**dict.fromkeys(SHORT, values), "points": pairs, "shape": {"enum": [*SHORT]}}
+        curve = {"type": "object", "properties": keys, "additionalProperties": False, "title": "Curve"}
+        return {"anyOf": [handler(schema), curve]}
 
 
-def checked(value: Any, check: Callable[[Any], Any]) -> Any:
-    """The value itself. What is wrong with the part that is there is refused; what is missing may come from elsewhere."""
-    try:
-        check(value)
-    except ValidationError as error:
-        if wrong := [found for found in error.errors(include_url=False) if not _may_come(found)]:
-            raise ValidationError.from_exception_data(error.title, [error_at(found) for found in wrong]) from None
+def _number_or_curve(value: Any, check: Callable[[Any], Any]) -> Any:
+    if not isinstance(value, (dict, Curve)):
+        return check(value)
+    curve = Curve.model_validate(value)
+    values = [check(one) for one in curve.values()]
+    return curve if len({*values}) > 1 else values[0]
+
+
+NotNegativeCurve = Annotated[float, Field(ge=0), Scheduled()]
+ShareCurve = Annotated[float, Field(ge=0, le=1), Scheduled()]
+PositiveCurve = Annotated[float, Field(gt=0), Scheduled()]
+AnyCurve = Annotated[float, Scheduled()]
+
+
+def smallest(value: Any) -> float:
+    """The least value of a number that may be a curve."""
+    return min(value.values()) if isinstance(value, Curve) else float(value)
+
+
+def largest(value: Any) -> float:
+    """The largest value of a number that may be a curve."""
+    return max(value.values()) if isinstance(value, Curve) else float(value)
+
+
+def curves_in(value: Any, place: str = "") -> Iterator[tuple[str, Curve]]:
+    """Each curve in a spec, with its dotted place."""
+    if isinstance(value, Curve):
+        yield place, value
+    elif isinstance(value, Model):
+        for name in type(value).model_fields:
+            yield from curves_in(getattr(value, name), f"{place}.{name}" if place else name)
+    elif isinstance(value, (list, tuple)):
+        for number, one in enumerate(value):
+            yield from curves_in(one, f"{place}.{number}")
+
+
+def at_progress(value: V, progress: float) -> V:
+    """A spec with each curve replaced by its value at the progress of a run, whole numbers rounded; the very object where it has
+    none."""
+    if isinstance(value, Model):
+        changed: dict[str, Any] = {}
+        for name, field in type(value).model_fields.items():
+            old = getattr(value, name)
+            new: Any = old.at(progress) if isinstance(old, Curve) else at_progress(old, progress)
+            if new is not old:
+                changed[name] = int(new + 0.5) if isinstance(old, Curve) and field.annotation is int else new
+        return value.model_copy(update=changed) if changed else value
+    if isinstance(value, list) and any(isinstance(one, Model) for one in value):
+        made = [at_progress(one, progress) for one in value]
+        return made if any(new is not old for new, old in zip(made, value, strict=True)) else value  # type: ignore[return-value]
     return value
-
-
-def error_at(error: Any, *before: str) -> InitErrorDetails:
-    """An error as pydantic takes it up again; `before` are keys that lead to where it was found."""
-    return InitErrorDetails(type=error["type"], loc=(*before, *error["loc"]), input=error["input"], ctx=error.get("ctx", {}))
-
-
-def _may_come(error: Any) -> bool:
-    """Whether scale or arm may still set it right: a missing key, or keys of one mapping that do not fit each other."""
-    return error["type"] in ("missing", "union_tag_not_found") or (
-        error["type"] == "value_error" and isinstance(error["input"], (dict, Model))
-    )
-
-
-def partial_model(
-    spec: type[Model], name: str, without: Iterable[str] = (), bases: tuple[type[Model], ...] = (), **more: Any
-) -> type[Model]:
-    """A model with the fields of `spec`, none required, those of `bases`, and `more`."""
-    left_out = {*without, *(key for base in bases for key in base.model_fields)}
-    fields: dict[str, Any] = {
-        key: (Annotated[field.annotation, *field.metadata, Field(discriminator=field.discriminator)], None)
-        for key, field in spec.model_fields.items()
-        if key not in left_out
-    }
-    fields |= more
-    fields["PLANNED"] = (ClassVar[tuple[str, ...]], tuple(without))
-    fields["WHOLE"] = (ClassVar[type[Model]], spec)
-    return create_model(name, __base__=(*bases, Keys), __doc__=spec.__doc__, __module__=__name__, **fields)
-
-
-def union_members(union: Any) -> tuple[type[Model], ...]:
-    """The models of `Annotated[A | B, Field(discriminator=...)]`."""
-    return get_args(get_args(union)[0])
-
-
-def union_of(models: Iterable[type[Model]], by: str, *marks: Any) -> Any:
-    """The models as a union that the key `by` chooses from; with further marks, such as `extension.written_as`."""
-    found = tuple(models)
-    joined: Any = found[0]
-    for model in found[1:]:
-        joined = joined | model
-    return Annotated[joined, Field(discriminator=by), *marks]
-
-
-def table_model(name: str, models: Mapping[str, type[Model]], of: str) -> type[Model]:
-    """A model with one field for each of the models."""
-    fields: dict[str, Any] = {key: (model, Field(default=None, description=f"{of} {key}.")) for key, model in models.items()}
-    return create_model(name, __base__=Keys, __module__=__name__, **fields)

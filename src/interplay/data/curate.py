@@ -12,7 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from interplay.core import execution, model, random, references
+from interplay.core import execution, model, random
+from interplay.core.keys import largest_remainder
 from interplay.data import sets, tokenizer, trajectory
 from interplay.data.steps.spec import CurateSpec
 from interplay.tasks.verdict import Row
@@ -109,7 +110,7 @@ def mix_rows(each: list[list[Row]], spec: CurateSpec) -> list[Row]:
     """Rows of the sets in their shares (counts by largest remainder), no row twice, in an order drawn from the seed. Raises
     PermanentError when a set has fewer rows than its share of `size`."""
     most = min(len(rows) / share for rows, share in zip(each, spec.mix, strict=True) if share > 0)
-    counts = references.largest_remainder(spec.mix, spec.size or int(most + 1e-9))
+    counts = largest_remainder(spec.mix, spec.size or int(most + 1e-9))
     taken: list[Row] = []
     for number, (rows, count) in enumerate(zip(each, counts, strict=True)):
         if count > len(rows):

@@ -21,7 +21,8 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from interplay.core import artifact, execution, extension, metrics, model, random, references
+from interplay.core import artifact, execution, extension, metrics, model, random
+from interplay.core.keys import largest_remainder
 from interplay.data import foreign, sets
 from interplay.data.spec import SPLITS, DatasetSpec, ProblemsSpec
 from interplay.tasks import verdict
@@ -110,7 +111,7 @@ def with_calibrated(spec: ProblemsSpec, inputs: Mapping[str, Path]) -> ProblemsS
 def plan_places(spec: ProblemsSpec) -> list[Place]:
     """Band and op of every place: counts by largest remainder of share * op share * size, order shuffled by the seed."""
     shares = {Place(band, op): spec.shares[band] * share for band, ops in spec.bands.items() for op, share in ops.items()}
-    counts = references.largest_remainder(list(shares.values()), spec.size)
+    counts = largest_remainder(list(shares.values()), spec.size)
     cells = [place for place, count in zip(shares, counts, strict=True) for _ in range(count)]
     order = random.generator("problems", "order", spec.seed).permutation(len(cells))
     return [cells[i] for i in order]

@@ -15,8 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from interplay.core import artifact, extension, model, random, references
+from interplay.core import artifact, extension, model, random
 from interplay.core.digest import canonical_json
+from interplay.core.keys import largest_remainder
 from interplay.tasks.families import add_own_family, judge_family, multihop_item, own_tasks
 from interplay.tasks.spec import OwnTask, Verify
 from interplay.tasks.verdict import Row, Statement, Verdict, fact_statements, last_unit
@@ -100,7 +101,7 @@ def draw_shares(sizes: Sequence[int], mix: list[float], *key: int | str) -> list
     """Row numbers to take from sets of these sizes for a mix, ascending within each set. The set that is smallest for its share
     is used up; which rows of the others are left out is drawn from the stream of `key`."""
     most = min(size / share for size, share in zip(sizes, mix, strict=True) if share > 0)
-    counts = references.largest_remainder(mix, int(most + 1e-9))
+    counts = largest_remainder(mix, int(most + 1e-9))
     return [
         np.sort(random.generator("shares", *key, number).permutation(size)[:count])
         for number, (size, count) in enumerate(zip(sizes, counts, strict=True))

@@ -9,8 +9,8 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from interplay.core.extension import FILLED, Extension, written_as
-from interplay.core.model import Count, Model, Natural, Since, Written, partial_model
-from interplay.core.references import SHARES, ByName, Mix, RestOf, fill_rest
+from interplay.core.keys import SHARES, ByName, Mix, RestOf, Written, fill_rest, partial_model
+from interplay.core.model import Count, Model, Natural, Since
 from interplay.data.steps.spec import StepKeys
 from interplay.tasks.spec import Task, TaskKeys
 

@@ -4,10 +4,9 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from interplay.core.curve import curves_in
 from interplay.core.extension import Extension, written_as
-from interplay.core.model import Count, Model, Natural, NotNegative, Share, Since
-from interplay.core.references import ORDERED
+from interplay.core.keys import ORDERED
+from interplay.core.model import Count, Model, Natural, NotNegative, Share, Since, curves_in
 from interplay.data.spec import Harness
 from interplay.model.spec import ExactSpec
 from interplay.rollout.seat_spec import Rubric

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
 from interplay.core import artifact, execution
-from interplay.core.digest import canonical, canonical_json, first_name, hashed_deps
-from interplay.core.model import KeyPlace, Model, Since, UserError, models_in, parse_model
-from interplay.core.references import corpus_inputs
+from interplay.core.digest import canonical, canonical_json, corpus_inputs, first_name, hashed_deps
+from interplay.core.keys import models_in, parse_model
+from interplay.core.model import KeyPlace, Model, Since, UserError
 from interplay.kinds.formulas import Cost, Sampling
 from interplay.kinds.table import KINDS, is_trainer
 from interplay.model.spec import Load, Memory, ModelSize, config_size

@@ -6,7 +6,8 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BeforeValidator
 
-from interplay.core import execution, model, references
+from interplay.core import execution, model
+from interplay.core.keys import Keys, RestOf, Written, fill_rest, partial_model
 from interplay.data.spec import CorpusSpec
 
 # Marks of the keys: what a name leads to, and the dependencies that the planner makes of it.
@@ -69,17 +70,17 @@ SHARES = "name the problem sets and their shares"
 def _mapping(value: Any) -> Any:
     if not isinstance(value, dict):
         raise ValueError("must map problem sets to shares, such as {edge: 0.2, corpus: rest}")
-    return references.fill_rest(value)
+    return fill_rest(value)
 
 
-Shares = Annotated[dict[str, float], BeforeValidator(_mapping, json_schema_input_type=references.RestOf)]
+Shares = Annotated[dict[str, float], BeforeValidator(_mapping, json_schema_input_type=RestOf)]
 """Of a problem set, `rest` is what the others leave of 1."""
 
 
 # The keys, kind by kind. The planner resolves them in the order in which they are declared.
 
 
-class Settings(model.Keys):
+class Settings(Keys):
     """What a scale may set for a kind, in addition to keys of its spec."""
 
     run: execution.Run = execution.Run()
@@ -96,7 +97,7 @@ MIX = ("mix",)
 
 @cache
 def _corpus() -> type[model.Model]:
-    return model.partial_model(CorpusSpec, "CorpusKeys", MIX)
+    return partial_model(CorpusSpec, "CorpusKeys", MIX)
 
 
 class TrainReferences(References):
@@ -106,7 +107,7 @@ class TrainReferences(References):
     """Problem sets and their shares, which sum to 1; `rest`: what the others leave."""
     validation: Annotated[str, Sets("validation", "evaluation", texts=True)] = ""
     """Problem set for the loss by band."""
-    corpus: Annotated[dict[str, Any], model.Written(_corpus)] = {}
+    corpus: Annotated[dict[str, Any], Written(_corpus)] = {}
     """How the data are packed."""
 
 

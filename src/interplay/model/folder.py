@@ -1,5 +1,5 @@
 """Models as Hugging Face folders (config.json, model.safetensors, generation_config.json and the tokenizer's files), without
-importing transformers; the `source` stage, by which pretrained models enter; conversion of GGUF files."""
+importing transformers; the `source` stage, by which pretrained models enter."""
 
 import copy
 import tempfile
@@ -367,34 +367,3 @@ def _download(hub_id: str, revision: str) -> Path:
         raise UserError(
             f"hub_id = {hub_id} at {revision}: not available ({reason}); check the name or the network, or give path"
         ) from None
-
-
-# GGUF files (quantised models) as Hugging Face folders.
-
-
-def convert_gguf(file: Path, folder: Path) -> None:
-    """Write the model of a GGUF file, dequantised to float32, and its tokenizer into `folder`. The weights keep the rounding of
-    the file. Raises UserError when the package `gguf` is missing or the file is not readable."""
-    # Imported here, since transformers takes seconds and is rarely needed.
-    try:
-        import gguf  # noqa: F401  (transformers reads the file with it)
-    except ImportError:
-        raise UserError(f"{file}: reading GGUF needs the package gguf; pip install 'interplay[gguf]'") from None
-    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig, logging
-
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        model = AutoModelForCausalLM.from_pretrained(
-            str(file.parent),
-            gguf_file=file.name,
-            dtype=torch.float32,
-            quantization_config=GgufConfig(dequantize=True),
-            trust_remote_code=False,
-        )
-        tokenizer = AutoTokenizer.from_pretrained(str(file.parent), gguf_file=file.name, trust_remote_code=False)
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
-        raise UserError(f"{file}: not readable as a GGUF model ({type(error).__name__}: {error})") from None
-    model.config.dtype = "float32"
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)

@@ -8,10 +8,9 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 from pydantic import model_validator
 
-from interplay.core.curve import curves_in
 from interplay.core.digest import canonical
 from interplay.core.execution import Run
-from interplay.core.model import Model, NotNegative, Share
+from interplay.core.model import Model, NotNegative, Share, curves_in
 from interplay.model.spec import ComputeSpec
 
 Trainer = Literal["native", "trl", "verl"]

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from interplay.core.curve import cosine
+from interplay.core.model import cosine
 from interplay.kernels import exact, library
 from interplay.model.spec import Dtype, Numerics
 from interplay.model.trainer_spec import Optimizer, Schedule

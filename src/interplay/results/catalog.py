@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 import yaml
 
 from interplay.core import artifact
-from interplay.core.model import KeyPlace, UserError, nearest_name, parse_model
+from interplay.core.keys import parse_model
+from interplay.core.model import KeyPlace, UserError, nearest_name
 from interplay.kinds.stages import flat_leaves
 from interplay.report.metric_spec import measure_of
 from interplay.report.shown_spec import Measure

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from tokenizers import Tokenizer
 
-from interplay.core import curve, execution
-from interplay.core.model import UserError
+from interplay.core import execution
+from interplay.core.model import UserError, at_progress
 from interplay.data import audit, sets, tokenizer as text
 from interplay.data.steps.turns import Library, open_library
 from interplay.data.trajectory import read_samples
@@ -209,7 +209,7 @@ def assemble_run(
         encode=lambda ids: text.encode_texts(tokenizer, [pool.rows[i].prompt for i in ids]),
         dtype=getattr(torch, spec.dtype),
         micro_batch_tokens=how.micro_batch_tokens,
-        offline=offline_outcomes(curve.at_progress(spec, 0.0), pool, inputs, graders),
+        offline=offline_outcomes(at_progress(spec, 0.0), pool, inputs, graders),
         by=exact.functions(spec.numerics),
     )
     run = RunState(

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from interplay.core import curve, extension, random
+from interplay.core import extension, random
+from interplay.core.model import progress_at
 from interplay.data import sets, tokenizer as text
 from interplay.data.trajectory import joined_text
 from interplay.kernels import exact
@@ -152,7 +153,7 @@ def step_context(run: RunState, step: int, **more: Any) -> StepContext:
         method=seams_of(spec.method),
         memory=run.memory,
         step=step,
-        progress=curve.progress_at(step, spec.steps),
+        progress=progress_at(step, spec.steps),
         max_completion_length=spec.max_completion_length,
         pad=run.special.pad,
         rows=run.pool.rows,

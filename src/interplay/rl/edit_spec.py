@@ -4,9 +4,21 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from interplay.core.curve import AnyCurve, Curve, NotNegativeCurve, PositiveCurve, ShareCurve
 from interplay.core.extension import Extension, written_as
-from interplay.core.model import Count, Exact, Natural, NotNegative, Positive, Share, Since
+from interplay.core.model import (
+    AnyCurve,
+    Count,
+    Curve,
+    Exact,
+    Natural,
+    NotNegative,
+    NotNegativeCurve,
+    Positive,
+    PositiveCurve,
+    Share,
+    ShareCurve,
+    Since,
+)
 
 Part = Annotated[float, Field(gt=0, le=1)]
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from interplay.core.curve import Curve
+from interplay.core.model import Curve
 from interplay.kernels import exact
 from interplay.rl import custom, edit_spec as specs, losses
 from interplay.rl.advantages import advantages

@@ -19,8 +19,9 @@ from typing import Any
 
 import torch
 
-from interplay.core import curve, execution
+from interplay.core import execution
 from interplay.core.metrics import Metrics, Progress, read, telemetry
+from interplay.core.model import at_progress, curves_in, progress_at
 from interplay.model import decoder, device, folder
 from interplay.optim import distributed, optimizer
 from interplay.rl import continuation, draw, edits, records, turn_credit
@@ -173,11 +174,11 @@ def measured_step(
 def with_curves_at(run: RunState, learner: Learner, step: int) -> tuple[RunState, Learner, dict[str, float]]:
     """Both with the spec of a step, in which every curve has its value, and what is logged of these. Sampler, memory, critic and
     models are the very objects."""
-    progress = curve.progress_at(step, run.spec.steps)
-    now = curve.at_progress(run.spec, progress)
+    progress = progress_at(step, run.spec.steps)
+    now = at_progress(run.spec, progress)
     if now is run.spec:
         return run, learner, {}
-    logged = {f"curve/{place}": one.at(progress) for place, one in curve.curves_in(run.spec)}
+    logged = {f"curve/{place}": one.at(progress) for place, one in curves_in(run.spec)}
     return replace(run, spec=now), learner._replace(spec=now), logged
 
 

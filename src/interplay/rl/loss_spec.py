@@ -4,9 +4,19 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from interplay.core.curve import AnyCurve, NotNegativeCurve, PositiveCurve
 from interplay.core.extension import Extension, written_as
-from interplay.core.model import Count, Exact, Model, NotNegative, Positive, Share, Since
+from interplay.core.model import (
+    AnyCurve,
+    Count,
+    Exact,
+    Model,
+    NotNegative,
+    NotNegativeCurve,
+    Positive,
+    PositiveCurve,
+    Share,
+    Since,
+)
 
 AggMode = Literal["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
 

@@ -10,7 +10,7 @@ import torch
 from scipy import special
 
 from interplay.core import extension, model
-from interplay.core.curve import Curve
+from interplay.core.model import Curve
 from interplay.core.random import sum_in_order
 from interplay.kernels import exact
 from interplay.rl import request_spec as specs

@@ -5,9 +5,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from interplay.core.curve import AnyCurve, PositiveCurve, ShareCurve
 from interplay.core.extension import Extension, written_as
-from interplay.core.model import Count, Exact, Model, Natural, Positive, Share, Since
+from interplay.core.model import AnyCurve, Count, Exact, Model, Natural, Positive, PositiveCurve, Share, ShareCurve, Since
 from interplay.rollout.seat_spec import Rubric
 from interplay.tasks.spec import Verify
 

@@ -7,10 +7,9 @@ from typing import Annotated, Any, ClassVar, get_args
 
 from pydantic import model_validator
 
-from interplay.core.curve import NotNegativeCurve, curves_in, smallest
 from interplay.core.extension import Extension
-from interplay.core.model import Count, Formerly, Model, Natural, Since
-from interplay.core.references import SHARES, ByName
+from interplay.core.keys import SHARES, ByName
+from interplay.core.model import Count, Formerly, Model, Natural, NotNegativeCurve, Since, curves_in, smallest
 from interplay.model.spec import ExactSpec, TunedSpec, check_checkpoints
 from interplay.model.trainer_spec import TRL_RL, VERL_RL, Foreign, TrainedSpec, Trainer, TuneOptimizer, TuneSchedule
 from interplay.rl import advantage_spec, edit_spec, loss_spec, request_spec as requests_spec, reward_spec, sampler_spec

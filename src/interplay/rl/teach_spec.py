@@ -4,8 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import model_validator
 
-from interplay.core.curve import curves_in
-from interplay.core.model import Count, NotNegative, Since
+from interplay.core.model import Count, NotNegative, Since, curves_in
 from interplay.model.trainer_spec import TuneOptimizer
 from interplay.rl.spec import RLSpec
 from interplay.tasks.spec import Task

@@ -5,7 +5,8 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from interplay.core.model import Exact, Positive, Share, holds_once
+from interplay.core.keys import holds_once
+from interplay.core.model import Exact, Positive, Share
 from interplay.rl.reward_spec import JudgeReward
 
 Template = Annotated[str, holds_once("{answer}")]

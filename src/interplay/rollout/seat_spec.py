@@ -7,7 +7,8 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from interplay.core.extension import Extension, written_as
-from interplay.core.model import Count, Exact, Model, Positive, Share, Since, filled
+from interplay.core.keys import filled
+from interplay.core.model import Count, Exact, Model, Positive, Share, Since
 
 SEAT = "seat."
 """What roles of the models of seats begin with."""

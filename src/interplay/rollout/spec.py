@@ -4,9 +4,9 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from interplay.core.curve import Scheduled
 from interplay.core.extension import Extension, written_as
-from interplay.core.model import Count, Exact, Since, holds_once
+from interplay.core.keys import holds_once
+from interplay.core.model import Count, Exact, Scheduled, Since
 from interplay.data.steps.turns_spec import LIBRARY, Retrieval
 from interplay.model.spec import Shape
 from interplay.rollout import seat_spec

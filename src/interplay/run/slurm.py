@@ -21,6 +21,7 @@ import yaml
 from pydantic import Field, field_validator
 
 from interplay.core import artifact, execution, model
+from interplay.core.keys import parse_model
 from interplay.core.model import Count, Model
 from interplay.study import files
 from interplay.study.plan import Stage
@@ -210,7 +211,7 @@ def load_site(configs: Path) -> Site:
     except ValueError as error:  # such as a date that no calendar has
         raise place.error(f"not readable: {error}") from None
     try:
-        return model.parse_model(Site, tree, place)
+        return parse_model(Site, tree, place)
     except model.UserError as error:
         refused = error.place or place
         node = next((key for key, _ in root.value if (key.value,) == refused.keys[:1]), root)

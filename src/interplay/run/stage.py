@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
 from interplay.core import artifact, digest, execution, metrics, model
+from interplay.core.keys import parse_model
 from interplay.kinds import sources, table
 from interplay.rl.spec import RLSpec
 from interplay.run import resources, slurm, workers
@@ -123,9 +124,9 @@ def _open_job(out: Path) -> Job | None:
     stage = artifact.read_json(out / "stage.json")
     if (out / "failure.json").exists():
         raise model.PermanentError(artifact.read_json(out / "failure.json")["message"])
-    how = model.parse_model(execution.Run, stage["run"], model.KeyPlace(f"{out / 'stage.json'}", ("run",)))
+    how = parse_model(execution.Run, stage["run"], model.KeyPlace(f"{out / 'stage.json'}", ("run",)))
     inputs = {role: _checked_input(out.parent.parent, ref, stage["kind"]) for role, ref in stage["deps"].items()}
-    spec = model.parse_model(table.KINDS[stage["kind"]].spec, stage["spec"], model.KeyPlace(f"{out / 'stage.json'}", ("spec",)))
+    spec = parse_model(table.KINDS[stage["kind"]].spec, stage["spec"], model.KeyPlace(f"{out / 'stage.json'}", ("spec",)))
     # The sources may have changed since the stage was planned, as while a job waited in a queue.
     if (now := digest.digest(stage["kind"], spec, stage["deps"])) != stage["digest"]:
         raise model.UserError(f"{out / 'stage.json'}: planned with other sources; its digest is {now} now; run snakemake again")

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from interplay.core import artifact, execution, metrics, model
+from interplay.core.keys import parse_model
 from interplay.kinds.table import KINDS, function_of
 from interplay.run import slurm
 from interplay.study.plan import Stage
@@ -154,7 +155,7 @@ def _worker_values(job: dict[str, Any], rendezvous: str) -> Values:
     import torch
     import torch.distributed as dist
 
-    how, out = model.parse_model(execution.Run, job["run"], model.KeyPlace("run")), Path(job["out"])
+    how, out = parse_model(execution.Run, job["run"], model.KeyPlace("run")), Path(job["out"])
     gpus = how.gpus > 0 and torch.cuda.is_available()
     if gpus:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
@@ -166,7 +167,7 @@ def _worker_values(job: dict[str, Any], rendezvous: str) -> Values:
         timeout=COLLECTIVE_TIMEOUT,
     )
     inputs = {role: Path(path) for role, path in job["inputs"].items()}
-    spec = model.parse_model(KINDS[job["kind"]].spec, job["spec"], model.KeyPlace("spec"))
+    spec = parse_model(KINDS[job["kind"]].spec, job["spec"], model.KeyPlace("spec"))
     with memory_named(how):
         values = load_function(job["kind"], spec)(spec, inputs, out, how)
     metrics.telemetry(out, environment=metrics.current_environment())

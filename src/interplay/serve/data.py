@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from interplay.core import artifact, execution, model, references
+from interplay.core import artifact, execution, model
+from interplay.core.keys import extended_studies, parse_model
 from interplay.kinds import table
 from interplay.report.spec import ReportSpec
 from interplay.results import catalog, progress, state
@@ -75,7 +76,7 @@ def question(configs: Path, study: str) -> str:
         found = yaml.load("".join(ASKED.findall(f"{text}\n")) or text, Loader=yaml.CSafeLoader)
         if "question" in found:
             return str(found["question"])
-        names = references.extended_studies(found, study)
+        names = extended_studies(found, study)
         return next((text for name in names if (text := question(configs, name))), "")
     except (OSError, yaml.YAMLError, TypeError, AttributeError):
         return ""
@@ -118,8 +119,8 @@ def _described(results: Path, report: str) -> dict[str, dict[str, Any]]:
 
 def _typed(stage: dict[str, Any]) -> Stage:
     place = model.KeyPlace(f"{stage['kind']}/{stage['digest']}/stage.json")
-    spec = model.parse_model(table.KINDS[stage["kind"]].spec, stage["spec"], place.key("spec"))
-    how = model.parse_model(execution.Run, stage.get("run", {}), place.key("run"))
+    spec = parse_model(table.KINDS[stage["kind"]].spec, stage["spec"], place.key("spec"))
+    how = parse_model(execution.Run, stage.get("run", {}), place.key("run"))
     return Stage(stage["kind"], spec, stage["deps"], how, stage.get("label", ""), stage["digest"])
 
 

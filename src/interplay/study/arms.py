@@ -9,7 +9,8 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 from interplay.core.digest import canonical
-from interplay.core.model import MOST, KeyPlace, nearest_name, parse_model, shorten_value
+from interplay.core.keys import parse_model
+from interplay.core.model import MOST, KeyPlace, nearest_name, shorten_value
 from interplay.kinds.formulas import rl_step_tokens
 from interplay.study.spec import Arm, BudgetSplit, Nested
 

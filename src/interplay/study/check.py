@@ -5,9 +5,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from interplay.core import artifact, references
-from interplay.core.curve import largest
-from interplay.core.model import KeyPlace, Model, nearest_name
+from interplay.core import artifact
+from interplay.core.digest import corpus_inputs
+from interplay.core.model import KeyPlace, Model, largest, nearest_name
 from interplay.data.spec import CorpusSpec, ProblemsSpec, TokenizerSpec
 from interplay.evaluate.spec import ENTROPY, EvaluateSpec, SelectSpec
 from interplay.kinds.table import KINDS
@@ -40,9 +40,7 @@ def check_stage(stage: plan.Stage, stages: Stages, place: KeyPlace) -> None:
     check_judges(stage, stages, place)
     _check_episode(stage, stages, place)
     if isinstance(stage.spec, TrainSpec):
-        _check_rows(
-            stage.spec, [stages[corpus].spec for corpus in references.corpus_inputs(stage.deps)], stage.run.processes, place
-        )
+        _check_rows(stage.spec, [stages[corpus].spec for corpus in corpus_inputs(stage.deps)], stage.run.processes, place)
     if isinstance(stage.spec, RLSpec) and "offline.0.0" in stage.deps and not reads_offline(stage.spec.method.sampler):
         name = stage.spec.method.sampler.name
         raise place.key("offline").error(f"the sampler {name} learns nothing from samples; take it away")
@@ -386,7 +384,7 @@ def _check_teacher(stage: plan.Stage, spec: TeachSpec, stages: Stages, place: Ke
     first, learnt = stage, False
     while "init" in first.deps:
         first = stages[artifact.split_ref(first.deps["init"])[0]]
-        learnt |= any(getattr(stages[corpus].spec, "loss_on", "") == "all" for corpus in references.corpus_inputs(first.deps))
+        learnt |= any(getattr(stages[corpus].spec, "loss_on", "") == "all" for corpus in corpus_inputs(first.deps))
     if not learnt and not isinstance(first.spec, SourceSpec):
         needs = "corpus: {loss_on: all} to a stage before it, or instances"
         raise place.error(f"no corpus taught the model to write problems; give {needs}")

@@ -7,8 +7,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from interplay.core.keys import group_of
 from interplay.core.model import KeyPlace, Model, UserError, nearest_name
-from interplay.core.references import group_of
 from interplay.kinds.table import KINDS, MODELS
 from interplay.study import arms, files
 from interplay.study.spec import SEED, Study

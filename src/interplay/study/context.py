@@ -7,7 +7,8 @@ from typing import Any, TypeVar
 
 from interplay.core import execution
 from interplay.core.digest import Known
-from interplay.core.model import KeyPlace, Model, UserError, nearest_name, parse_model
+from interplay.core.keys import parse_model
+from interplay.core.model import KeyPlace, Model, UserError, nearest_name
 from interplay.data.spec import DataSet
 from interplay.evaluate.spec import EvaluateSpec
 from interplay.kinds import extensions, study_keys

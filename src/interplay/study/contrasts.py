@@ -7,9 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from interplay.core import artifact
-from interplay.core.digest import digest as digest_of
+from interplay.core.digest import corpus_inputs, digest as digest_of
 from interplay.core.model import KeyPlace, Model, nearest_name, shorten_value
-from interplay.core.references import corpus_inputs
 from interplay.kinds import study_keys
 from interplay.kinds.table import KINDS
 from interplay.report import display_spec, spec as report_spec

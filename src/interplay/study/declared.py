@@ -4,8 +4,8 @@ once stages are planned: those whose records claims and premises read are on the
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from interplay.core import references
 from interplay.core.artifact import split_ref
+from interplay.core.keys import check_mix
 from interplay.core.model import KeyPlace, nearest_name
 from interplay.data.spec import is_whole
 from interplay.kinds import study_keys
@@ -24,7 +24,7 @@ RESERVED = {TASK: "the task itself in an arm's set", arms.SPLIT: "the split of a
 def check_shares(shares: Mapping[str, float] | None, place: KeyPlace) -> None:
     """Raises UserError where shares do not sum to one."""
     try:
-        references.check_mix(dict(shares or {}), "a mix")
+        check_mix(dict(shares or {}), "a mix")
     except (TypeError, ValueError) as error:
         remedy = ""
         if shares and min(shares.values()) >= 0:

@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from interplay.core import execution, references
-from interplay.core.digest import GATES
-from interplay.core.model import KeyPlace, UserError, nearest_name, parse_model
+from interplay.core import execution
+from interplay.core.digest import GATES, corpus_inputs, is_data_role
+from interplay.core.keys import parse_model
+from interplay.core.model import KeyPlace, UserError, nearest_name
 from interplay.kinds.study_keys import PathStage
 from interplay.report.spec import Lineup, ReportArm, ReportRung, ReportStage
 from interplay.study import (
@@ -305,8 +306,8 @@ def _report(base: ArmContext, rows: list[ReportArm], lineups: dict[str, Lineup],
     shown |= {rung.digest for row in rows for rung in row.rungs}
     blocks = {digest: more for digest, more in plan.blocks.items() if digest in shown}
     shown |= {digest for more in blocks.values() for digest in more}
-    packed = {digest for reader in shown for digest in references.corpus_inputs(plan.stages[reader].deps)}
-    read = {dep for one in shown | packed for role, dep in plan.stages[one].deps.items() if references.is_data_role(role)}
+    packed = {digest for reader in shown for digest in corpus_inputs(plan.stages[reader].deps)}
+    read = {dep for one in shown | packed for role, dep in plan.stages[one].deps.items() if is_data_role(role)}
     used = [*sets.with_sources(plan.stages, shown | read), *{row.calibration for row in every if row.calibration}]
     audited = {dep for one in shown for role, dep in plan.stages[one].deps.items() if role.startswith(GATES)}
     ends = {row.arm: row.path[-1].digest for row in rows}

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import yaml
 
 from interplay.core import artifact, extension
-from interplay.core.model import KeyPlace, Model, UserError, nearest_name, parse_model, shorten_value
+from interplay.core.keys import parse_model
+from interplay.core.model import KeyPlace, Model, UserError, nearest_name, shorten_value
 from interplay.data.spec import DatasetSpec
 from interplay.model.spec import SourceSpec, config_size
 

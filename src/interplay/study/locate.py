@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import yaml
 
-from interplay.core import references
+from interplay.core.keys import fill_rest
 from interplay.core.model import KeyPlace, UserError, nearest_name, shorten_value
 from interplay.study import arms, files
 from interplay.study.files import Source, item
@@ -137,7 +137,7 @@ def _rank(found: Found, value: str) -> tuple[int, bool]:
         return -len(found.rest), value in (repr(text), text) or f"{share}{text}" in value
     try:
         written = yaml.SafeLoader("").construct_document(found.value)
-        held = references.fill_rest(written)
+        held = fill_rest(written)
     except ValueError:  # what is refused is the mix as it is written
         held = written
     except yaml.YAMLError:

@@ -7,8 +7,8 @@ from functools import partial
 from typing import Any
 
 from interplay.core import random
+from interplay.core.digest import corpus_roles, shard_label
 from interplay.core.model import MOST, KeyPlace
-from interplay.core.references import corpus_roles, shard_label
 from interplay.data.spec import DataSet
 from interplay.data.steps.spec import STEPS
 from interplay.data.steps.turns_spec import LIBRARY, WithEntries

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from interplay.core import artifact, random
+from interplay.core.digest import corpus_inputs, shard_label
 from interplay.core.model import MOST, KeyPlace, Model, UserError, nearest_name, plural
-from interplay.core.references import corpus_inputs, shard_label
 from interplay.data.spec import TEXTS, DataSet, DatasetSpec, ProblemsSpec
 from interplay.data.steps.spec import STEPS, CurateSpec
 from interplay.data.steps.turns_spec import EntryForm, WithEntries, WithTools

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal, Union
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
-from interplay.core.model import Count, Model, Natural, Share, Written, checked, error_at, partial_model, table_model, union_of
-from interplay.core.references import ByName
+from interplay.core.keys import ByName, Written, checked, error_at, partial_model, table_model, union_of
+from interplay.core.model import Count, Model, Natural, Share
 from interplay.data.spec import DataSet, SetChange, Split, TokenizerSpec
 from interplay.data.steps.spec import Contamination
 from interplay.evaluate.spec import BandRules

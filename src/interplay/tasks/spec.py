@@ -9,8 +9,8 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from interplay.core.extension import Extension, written_as
-from interplay.core.model import Count, Model, Natural, Since, Written, partial_model, table_model, union_members, union_of
-from interplay.core.references import ORDERED
+from interplay.core.keys import ORDERED, Written, partial_model, table_model, union_members, union_of
+from interplay.core.model import Count, Model, Natural, Since
 from interplay.tasks.environments import spec as environments
 from interplay.tasks.facts import spec as facts
 from interplay.tasks.op_dag import spec as op_dag

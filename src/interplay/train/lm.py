@@ -12,7 +12,8 @@ import torch.nn.functional as F
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from interplay.core import execution, metrics, random, references
+from interplay.core import execution, metrics, random
+from interplay.core.digest import corpus_inputs
 from interplay.core.model import UserError
 from interplay.data import batches, corpus, sets, tokenizer
 from interplay.kernels import exact
@@ -128,7 +129,7 @@ def finish(job: loop.TrainingJob, setup: Setup, result: loop.TrainingResult, out
 def prepare(spec: TrainSpec, inputs: dict[str, Path], how: execution.Run) -> Setup:
     """Rows and steps. The last step is the first after which at least `tokens` tokens, padding excluded, were trained on. Raises
     UserError where batch or checkpoints do not fit the corpus."""
-    rows = corpus.load_rows(references.corpus_inputs(inputs))
+    rows = corpus.load_rows(corpus_inputs(inputs))
     width = rows.tokens.shape[1]
     if spec.batch_tokens % width:
         raise UserError(f"train: batch_tokens = {spec.batch_tokens}: must be a multiple of the corpus' sequence_length, {width}")

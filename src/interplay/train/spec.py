@@ -6,8 +6,8 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from interplay.core.extension import Extension
+from interplay.core.keys import ByName, Mix
 from interplay.core.model import Count, Model, Natural, NotNegative, Positive, Share, Since
-from interplay.core.references import ByName, Mix
 from interplay.model import trainer_spec
 from interplay.model.spec import ExactSpec, LearnSpec, Shape, TunedSpec, check_checkpoints
 from interplay.model.trainer_spec import Optimizer, Schedule, TuneOptimizer, TuneSchedule

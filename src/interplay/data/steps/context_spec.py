@@ -5,8 +5,8 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from interplay.core.keys import ORDERED, Mix
 from interplay.core.model import Count, Model, Share, Since
-from interplay.core.references import ORDERED, Mix
 
 
 class StepModel(Model):

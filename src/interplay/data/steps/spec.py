@@ -6,8 +6,8 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 from pydantic import Field, model_validator
 
 from interplay.core.extension import Extension, written_as
-from interplay.core.model import Count, Keys, Model, Natural, Share, Since, Written, partial_model, union_of
-from interplay.core.references import ORDERED, Mix
+from interplay.core.keys import ORDERED, Keys, Mix, Written, partial_model, union_of
+from interplay.core.model import Count, Model, Natural, Share, Since
 from interplay.data.steps import context_spec as context, turns_spec as turns
 from interplay.data.steps.context_spec import SampledSolutions, SampledStep, StepModel
 

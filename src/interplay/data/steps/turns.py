@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from interplay.core import model, random
+from interplay.core.keys import filled
 from interplay.data import sets, tokenizer as text
 from interplay.data.curate import StepInputs, StepResult, transform_row
 from interplay.data.steps import turns_spec as steps
@@ -215,7 +216,7 @@ def _parts(spec: steps.EntryForm, row: Row, episode: str) -> Iterator[tuple[int,
 
 def _made(spec: steps.EntryForm, row: Row, read: str, said: str, last: str, source: Source) -> Made:
     known = {"read": read, "said": said, "last": last, "prompt": row.prompt, "answer": row.answer, "outcome": source.outcome}
-    return Made(read, model.filled(spec.entry, known), source, row)
+    return Made(read, filled(spec.entry, known), source, row)
 
 
 def _library(spec: steps.EntryForm, made: Sequence[Made], inputs: StepInputs) -> StepResult:

@@ -5,7 +5,8 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from interplay.core.model import Count, Exact, Natural, holds_once
+from interplay.core.keys import holds_once
+from interplay.core.model import Count, Exact, Natural
 from interplay.data.steps.context_spec import SampledSolutions, StepModel
 from interplay.tasks.environments.spec import Tools
 

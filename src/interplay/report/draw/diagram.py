@@ -23,7 +23,8 @@ from typing import Any, NamedTuple
 from grandalf import graphs
 from grandalf.layouts import Layer, SugiyamaLayout, VertexViewer
 
-from interplay.core import artifact, model, references
+from interplay.core import artifact, model
+from interplay.core.digest import CORPUS, is_corpus_role, without_shard
 from interplay.kinds.table import KINDS
 from interplay.report.stats import provenance
 
@@ -242,7 +243,7 @@ def study_graph(
         members[group].append(digest)
     nodes = {group: _node(whole, digests, states, hrefs or {}) for group, digests in members.items()}
     edges = {
-        (groups[dep.split("@")[0]], groups[digest], references.CORPUS if references.is_corpus_role(role) else role): None
+        (groups[dep.split("@")[0]], groups[digest], CORPUS if is_corpus_role(role) else role): None
         for digest, stage in whole.items()
         for role, dep in stage["deps"].items()
         if stage["kind"] != "report"
@@ -339,7 +340,7 @@ def _node(
 def stage_name(stage: Mapping[str, Any]) -> str:
     """`rl_edge/rl@0` -> `rl_edge/rl`, `base/base@0` -> `base`, `data.edge` and its shards -> `edge`,
     `stages.base.corpus` -> `base corpus`; a digest where there is no label."""
-    label = re.sub(r"(@\w+)+$", "", references.without_shard(str(stage.get("label") or stage["digest"])))
+    label = re.sub(r"(@\w+)+$", "", without_shard(str(stage.get("label") or stage["digest"])))
     arm, slash, name = label.rpartition("/")
     if slash:
         return name if arm == name else label

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from interplay.core import artifact, metrics, model, references
+from interplay.core import artifact, metrics, model
+from interplay.core.digest import is_corpus_role
 from interplay.core.metrics import aligned, short
 from interplay.kinds import formulas
 from interplay.kinds.stages import flat_leaves, planned_costs, realised_cost
@@ -129,7 +130,7 @@ def _inputs(members: list[dict[str, Any]], behind: provenance.Provenance) -> str
         number = role.removeprefix("data.")
         share = f" {100 * mix[int(number)]:.4g} %" if number.isdecimal() and len(mix) > 1 else ""
         name = stage_name({"digest": "", **behind.stages[artifact.split_ref(refs[0])[0]]})
-        role = role_of[members[0]["deps"][role]] if references.is_corpus_role(role) else role
+        role = role_of[members[0]["deps"][role]] if is_corpus_role(role) else role
         said.append(f"{role}{share} {name if name != role else ''} [{provenance.list_references(refs)}]".replace("  ", " "))
     return "; ".join(said)
 

@@ -6,7 +6,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from interplay.core import artifact, execution, references
+from interplay.core import artifact, execution
+from interplay.core.digest import CORPUS, corpus_inputs, is_corpus_role, without_shard
 from interplay.core.metrics import clock, quantity, read_telemetry, short
 from interplay.kinds.stages import EXACT, Numerics, numerics_class, other_contents
 from interplay.kinds.table import KINDS
@@ -208,7 +209,7 @@ def _uses(spec: ReportSpec, behind: Provenance) -> dict[str, list[tuple[str, int
 
 def name_of(stage: Mapping[str, Any]) -> str:
     """`data.edge` and its shards -> `edge`, `stages.base.corpus` -> `base corpus`; the kind where there is no label."""
-    label = references.without_shard(str(stage.get("label", stage["kind"])))
+    label = without_shard(str(stage.get("label", stage["kind"])))
     return label.removeprefix("data.").removeprefix("stages.").replace(".", " ")
 
 
@@ -237,9 +238,9 @@ def list_references(refs: list[str]) -> str:
 
 def input_references(deps: Mapping[str, str]) -> list[tuple[str, str]]:
     """(role, reference) in order; shards of a corpus once, by the first: `corpus (4 shards)`."""
-    packed = references.corpus_inputs(deps)
-    found = sorted((role, ref) for role, ref in deps.items() if not references.is_corpus_role(role))
-    role = references.CORPUS if len(packed) == 1 else f"{references.CORPUS} ({len(packed)} shards)"
+    packed = corpus_inputs(deps)
+    found = sorted((role, ref) for role, ref in deps.items() if not is_corpus_role(role))
+    role = CORPUS if len(packed) == 1 else f"{CORPUS} ({len(packed)} shards)"
     return sorted([*found, *((role, ref) for ref in packed[:1])])
 
 

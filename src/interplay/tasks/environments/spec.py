@@ -5,8 +5,8 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, JsonValue, model_validator
 
+from interplay.core.keys import ORDERED
 from interplay.core.model import Count, Exact, Model, Natural
-from interplay.core.references import ORDERED
 from interplay.tasks.facts import spec as facts
 
 MOST_OBJECTS, MOST_ATTRIBUTES = 16, 8

@@ -6,8 +6,8 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from interplay.core.keys import ORDERED
 from interplay.core.model import Count, Model, Natural, Share
-from interplay.core.references import ORDERED
 
 Range = Annotated[tuple[Natural, Natural], ORDERED]
 RELATIONS = (

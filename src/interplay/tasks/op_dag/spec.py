@@ -10,8 +10,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from interplay.core.keys import ORDERED, SHARES, check_mix
 from interplay.core.model import Count, Model, Natural, Share, Since, nearest_name
-from interplay.core.references import ORDERED, SHARES, check_mix
 
 Range = Annotated[tuple[Natural, Natural], ORDERED]
 LARGEST_PRIME = 1_000_000
