@@ -201,7 +201,7 @@ def test_stages_of_one_label_are_named_by_the_seeds_that_they_are_made_for() -> 
 
     def names(readers: dict[str, str]) -> list[str]:
         made = [Stage("corpus", Model(), {}, Run(), "stages.gold.corpus", digest) for digest in readers]
-        made += [Stage("sft", Model(), {"corpus": digest}, Run(), label, label) for digest, label in readers.items()]
+        made += [Stage("sft", Model(), {"corpus": digest}, Run(), label, f"from {digest}") for digest, label in readers.items()]
         made += [Stage("report", Model(), {digest: digest for digest in readers}, Run(), "report", "r")]
         return [*data.stage_names({stage.digest: stage for stage in made}).values()][: len(readers)]
 
