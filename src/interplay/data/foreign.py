@@ -16,7 +16,6 @@ import numpy as np
 from interplay.core import artifact, execution, model, random
 from interplay.core.model import nearest_name
 from interplay.data import formats, harness, sets
-from interplay.data.formats import Entry
 from interplay.data.sets import ItemError, JsonItem, read_any, read_csv, read_lines, read_members, read_parquet
 from interplay.data.spec import BY_ROW, TEXTS, DatasetSpec, Defects, FieldName, split_of
 from interplay.data.trajectory import Kind, Segment, Trajectory
@@ -29,7 +28,7 @@ class Reader(NamedTuple):
     """One format."""
 
     split: Callable[[Path], Iterator[JsonItem]]
-    parse: Callable[[dict[str, Any], str], Entry]
+    parse: Callable[[dict[str, Any], str], formats.Entry]
     """Object and place -> problem; raises ItemError."""
     family: str
     """The family that judges its rows."""
@@ -66,7 +65,7 @@ def reader_of(name: str, fields: Mapping[FieldName, str]) -> Reader:
     """The reader of a format, for a file that calls its fields otherwise."""
     reader = FORMATS[name]
 
-    def parse(raw: dict[str, Any], where: str) -> Entry:
+    def parse(raw: dict[str, Any], where: str) -> formats.Entry:
         for own, other in fields.items():
             if own in ("question", "answer", "messages", "text", "licence") and other not in raw and _field(raw, other) is None:
                 raise ItemError("missing_field", f"{own} should be in '{other}', which is missing{nearest_name(other, raw)}")
@@ -151,10 +150,10 @@ def check_first_items(path: Path, spec: DatasetSpec) -> None:
         raise model.UserError(f"{path}: no items; a {spec.format} file holds one object at least")
 
 
-def read_items(path: Path, reader: Reader, defects: Defects, most: int | None = None) -> tuple[list[Entry], Counter[str]]:
+def read_items(path: Path, reader: Reader, defects: Defects, most: int | None = None) -> tuple[list[formats.Entry], Counter[str]]:
     """All items of a file in order, or the first, without skipped ones; and those by reason. Raises UserError at a defect that
     `defects` refuses."""
-    entries: list[Entry] = []
+    entries: list[formats.Entry] = []
     skipped: Counter[str] = Counter()
     seen: dict[str, str] = {}
     for where, raw in itertools.islice(reader.split(path), most):
@@ -172,7 +171,7 @@ def read_items(path: Path, reader: Reader, defects: Defects, most: int | None = 
     return entries, skipped
 
 
-def _new_entry(reader: Reader, raw: dict[str, Any] | ItemError, where: str, seen: dict[str, str]) -> Entry:
+def _new_entry(reader: Reader, raw: dict[str, Any] | ItemError, where: str, seen: dict[str, str]) -> formats.Entry:
     """The entry of an object. Raises ItemError where it is a defect, or an earlier entry has its id (its question, where it has
     no id)."""
     if isinstance(raw, ItemError):
@@ -195,7 +194,7 @@ def _check_encodable(problem: tuple[Any, ...]) -> None:
         raise ItemError("broken", "a text has a lone surrogate (half of a character)") from None
 
 
-def question_of(entry: Entry) -> str:
+def question_of(entry: formats.Entry) -> str:
     """The question of an entry; of text, all of it."""
     match entry.problem:
         case qa.Problem() | programs.Problem() as problem:
@@ -215,7 +214,7 @@ def _hex_digits(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def row_of_entry(spec: DatasetSpec, entry: Entry, reader: Reader) -> verdict.Row:
+def row_of_entry(spec: DatasetSpec, entry: formats.Entry, reader: Reader) -> verdict.Row:
     """The entry as a row. Its key is that of the question, or of the words of a text."""
     key = question_key(question_of(entry))
     match entry.problem:

@@ -1,4 +1,4 @@
-"""The spec of a report: all that a study answers with, its controls, matched budgets, looks and registration."""
+"""The spec of a report: all that a study answers with, its controls, matched budgets, looks, pilot and registration."""
 
 from collections.abc import Collection, Iterable, Mapping
 from typing import Annotated, ClassVar, Literal
@@ -114,6 +114,23 @@ class Stopping(Model):
         if value[0] < LEAST_BASES:
             raise ValueError(f"looks = {value} must begin at {LEAST_BASES} replicates or more, which a verdict needs")
         return value
+
+
+class Pilot(Model):
+    """What a pilot measured of the difference of two arms in strict pass@1 at the edge, from which `interplay plan` says what the
+    planned replicates can find: standard deviations in points."""
+
+    bases: float
+    """Between bases, the run on each included."""
+    seeds: float
+    """Between runs on one base."""
+    prompts: float
+    """Between prompts; as measured on one base an upper bound, since it holds the noise of samples."""
+    contenders: tuple[float, float] | None = None
+    """Between bases and between prompts, of two arms that are both trained on the same base, pooled over such pairs, for fights.
+    Null: those above, which are of an arm and its base."""
+    source: str
+    """What they were measured from."""
 
 
 class Change(Model):

@@ -12,15 +12,7 @@ import torch
 from interplay.core.random import sum_in_order
 from interplay.data import batches
 from interplay.model.decoder import Decoder
-from interplay.rl import (
-    advantage_spec,
-    advantages,
-    custom,
-    difficulty_samplers,
-    group_advantages,
-    sampler,
-    sampler_spec,
-)
+from interplay.rl import advantage_spec, advantages, custom, difficulty_samplers, group_advantages, sampler, sampler_spec
 
 # How alike the states of a prompt's tokens point (GAIN-RL, arXiv:2506.02281), by spans of tokens.
 #

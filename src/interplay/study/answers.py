@@ -192,7 +192,7 @@ def check_samples(context: ArmContext, held: Held, rows: Rows, lineups: Mapping[
     of_arm = {row.arm: {name: _planned(context.plan, one) for name, one in row.evaluations.items()} for row in rows}
     for shown in _shown(context, list(of_arm), lineups):
         if shown.column in study.targets or metric_spec.is_of_run(shown.metric):
-            sets.check_on_target(study, rows, context.plan.stages, shown.metric, shown.column, shown.arms, shown.place)
+            declared.check_on_target(study, rows, context.plan.stages, shown.metric, shown.column, shown.arms, shown.place)
             continue
         for arm in shown.arms:
             holding = [name for name in of_arm[arm] if _holds(shown.column, held[arm][name], context.scale.bands)]
@@ -244,7 +244,7 @@ def _shown(context: ArmContext, every: list[str], lineups: Mapping[str, report_s
             key = "difference" if test.value is None else "value"
             arms = [arm for arm in (test.arm, test.against) if arm is not None]
             yield Shown(place.key("claims", number, "test", key), test.metric, test.band, arms)
-    for keys, premise, test in study.premises():
+    for keys, premise, test in declared.premises(study):
         if (of := premise.of) is not None and premise.recorded is None:
             yield Shown(place.key(*keys), of.value or test.metric, of.band or test.band, list(premise.arms.values()))
 

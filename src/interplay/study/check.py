@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from interplay.core import artifact
@@ -21,6 +20,7 @@ from interplay.rl.turn_credit_spec import TurnsAdvantage
 from interplay.rollout import seat_spec
 from interplay.rollout.spec import EnvironmentEpisode, SeatsEpisode, SelfPlayEpisode, vllm_misfit
 from interplay.study import plan, sets
+from interplay.study.context import first_stage, source_config, tokenizer_of
 from interplay.tasks.families import families_with, families_with_language, task_family
 from interplay.tasks.family import Environment, Game
 from interplay.tasks.op_dag.spec import OpDag
@@ -117,8 +117,8 @@ def _leaves_pair(stage: plan.Stage | None) -> bool:
 def _check_before(stage: plan.Stage, stages: Stages, place: KeyPlace) -> None:
     """Training starts from a single model, and an assistant from one of our own layers."""
     before = stages.get(artifact.split_ref(stage.deps.get("init", ""))[0])
-    first = before and _first_of(before, stages)
-    if _leaves_pair(stage) and first and is_foreign(_config_of(first)):
+    first = before and first_stage(before, stages)
+    if _leaves_pair(stage) and first and is_foreign(source_config(first)):
         why = "transformers computes the model, and an assistant is made of our own layers; write npo"
         raise place.key("objective").error(why, "uld")
     if _leaves_pair(before):
@@ -139,8 +139,8 @@ def check_engine(stage: plan.Stage, stages: Stages, place: KeyPlace) -> None:
 def _check_sampled(stage: plan.Stage, role: str, stages: Stages, place: KeyPlace) -> None:
     engine = getattr(stage.spec, "engine", "native")
     model = stages.get(artifact.split_ref(stage.deps[role])[0])
-    first = None if model is None else _first_of(model, stages)
-    if first and is_foreign(_config_of(first)):
+    first = None if model is None else first_stage(model, stages)
+    if first and is_foreign(source_config(first)):
         if getattr(stage.spec, "trainer", "native") == "trl" and role == "init":
             raise place.key("trainer").error("does not train a model that transformers computes; write native", "trl")
         if hasattr(stage.spec, "engine") and engine in ("native", "vllm") and getattr(stage.spec, "trainer", "native") != "verl":
@@ -169,7 +169,7 @@ def check_companions(stage: plan.Stage, stages: Stages, place: KeyPlace) -> None
         if paired and (isinstance(stage.spec, RLSpec) or role == "reference"):
             pair = "a model and an assistant (objective uld), which can be evaluated and does not serve here"
             raise place.key(*at).error(f"an arm leaves {pair}; name one that ends with a single model")
-        other = _tokenizer_of(ref, stages)
+        other = tokenizer_of(ref, stages)
         if role not in judges and own and other and other != own:
             raise place.key(*at).error("a model has another tokenizer than the policy; name an arm with the same one")
 
@@ -209,7 +209,7 @@ def check_judges(stage: plan.Stage, stages: Stages, place: KeyPlace) -> None:
         ref = stage.deps.get(one.role, "")
         if not (most := _context_of(ref, stages)):
             continue
-        counted = _judge_reads(stage.spec, one, bool(own) and own == _tokenizer_of(ref, stages), _spells(ref, stages))
+        counted = _judge_reads(stage.spec, one, bool(own) and own == tokenizer_of(ref, stages), _spells(ref, stages))
         if sum(counted.values()) > most:
             read = " + ".join(f"{what} = {tokens}" for what, tokens in counted.items() if tokens and what != one.limit)
             asked = f"an answer of {one.limit} = {one.tokens}{read and f' to {read}'} is longer than"
@@ -251,33 +251,18 @@ def _judge_reads(spec: RLSpec | EvaluateSpec, asked: _Question, same: bool, spel
 
 def _spells(model: str, stages: Stages) -> bool:
     """Whether the tokenizer of a model has a token per character, as far as the plan knows."""
-    found = stages.get(_tokenizer_of(model, stages))
+    found = stages.get(tokenizer_of(model, stages))
     return found is not None and isinstance(found.spec, TokenizerSpec) and found.spec.algorithm == "characters"
 
 
 def _context_of(model: str, stages: Stages) -> int:
     """Longest sequence that a model declares; 0 where that is not known, or extended by its configuration."""
     found = stages.get(artifact.split_ref(model)[0])
-    first = found and _first_of(found, stages)
+    first = found and first_stage(found, stages)
     if first and isinstance(first.spec, PretrainSpec):
         return first.spec.model.max_position_embeddings
-    config = _config_of(first) if first else {}
+    config = source_config(first) if first else {}
     return 0 if config.get("rope_scaling") else int(config.get("max_position_embeddings") or 0)
-
-
-def _first_of(model: plan.Stage, stages: Stages) -> plan.Stage | None:
-    """The first stage of a model's path; None where that was made elsewhere."""
-    first: plan.Stage | None = model
-    while first is not None and "init" in first.deps:
-        first = stages.get(artifact.split_ref(first.deps["init"])[0])
-    return first
-
-
-def _config_of(source: plan.Stage) -> Mapping[str, Any]:
-    """The config.json of a source; {} where it is not known here."""
-    file = Path(source.run.path or "") / "config.json"
-    here = isinstance(source.spec, SourceSpec) and bool(source.run.path) and file.is_file()
-    return source.run.config or (artifact.read_json(file) if here else {})
 
 
 def _check_episode(stage: plan.Stage, stages: Stages, place: KeyPlace) -> None:
@@ -340,34 +325,7 @@ def _check_seats(episode: SeatsEpisode, stage: plan.Stage, stages: Stages, key: 
 
 def _own_tokenizer(stage: plan.Stage, stages: Stages) -> str:
     """The tokenizer of the model that a stage trains, or samples from."""
-    return _tokenizer_of(stage.deps.get("model", stage.deps.get("init", "")), stages)
-
-
-def _tokenizer_of(model: str, stages: Stages) -> str:
-    """The digest of the tokenizer that a model of the study was built with; empty where it was made elsewhere."""
-    found = stages.get(artifact.split_ref(model)[0])
-    first = found and _first_of(found, stages)
-    return first.deps.get("tokenizer", "") if first else ""
-
-
-MAKERS = ("preference_pairs", "rated_pairs", "conflict_pairs", "custom")
-"""Steps that may make pairs; a function of the study's own may do anything."""
-RATED = ("rated_pairs", "custom")
-"""Those of them that may name the rater of a pair."""
-READ_RATERS = ("few_shot", "routing")
-"""Keys of a spec that need pairs with raters."""
-
-
-def check_pairs(spec: Model, digests: Iterable[str], stages: Stages, place: KeyPlace, named: Any) -> None:
-    """Problem sets that must hold pairs, as `place` has `named`, went through a step that makes such; one of them where others
-    are retained. Raises UserError."""
-    needs: list[tuple[str, str, tuple[str, ...]]] = [("no pairs", "preference_pairs", MAKERS)]
-    needs += [(f"no pairs with raters, which {key} reads", "rated_pairs", RATED) for key in READ_RATERS if getattr(spec, key, 0)]
-    retained = bool(getattr(spec, "retain_weight", 0)) and place.keys[-1:] == ("data",)
-    for digest in digests:
-        for lacks, step, makers in needs:
-            if not retained and not sets.made_by(stages, digest, makers):
-                raise place.error(f"holds {lacks}; name a set that is made with a step {step}", named)
+    return tokenizer_of(stage.deps.get("model", stage.deps.get("init", "")), stages)
 
 
 def _check_teacher(stage: plan.Stage, spec: TeachSpec, stages: Stages, place: KeyPlace) -> None:

@@ -1,5 +1,6 @@
 """The tree of a study: what Hydra composes of its files, and what is written out in it before it is typed: stages of the user's
-own, keys that differ at a scale, and rounds. Pure data: what is made here is the same study, written longer."""
+own, keys that differ at a scale, and rounds. Pure data: what is made here is the same study, written longer. And the scale as a
+study has it."""
 
 import logging
 import re
@@ -14,7 +15,7 @@ from interplay.kinds.study_keys import OwnTrainerReferences
 from interplay.kinds.table import KINDS
 from interplay.study import files, locate
 from interplay.study.arms import CHANGES, split_part
-from interplay.study.spec import Scale
+from interplay.study.spec import PINNED, Calibrate, Scale, ScaleChange
 from interplay.train.spec import OwnTrainerSpec
 
 LOG = logging.getLogger(__name__)
@@ -154,6 +155,37 @@ def _with_keys(entries: Any, changes: Any) -> Any:
     }
     new = {name: change for name, change in changes.items() if name not in entries and isinstance(change, dict)}
     return {**merged, **{name: change for name, change in new.items() if is_whole(change)}}
+
+
+def changed_scale(scale: Scale, change: ScaleChange | None) -> Scale:
+    """The scale as a study changes it."""
+    if change is None:
+        return scale
+    nested = {
+        name: {key: {**old.get(key, {}), **new.get(key, {})} for key in {**old, **new}}
+        for name, old, new in (("tasks", scale.tasks, change.tasks), ("kinds", scale.kinds, change.kinds))
+    }
+    return scale.model_copy(
+        update={
+            **nested,
+            "bands": {**scale.bands, **change.bands},
+            "sizes": {**scale.sizes, **change.sizes},
+            "per_op": {**{split: n for split, n in scale.per_op.items() if split not in change.sizes}, **change.per_op},
+            "seeds": change.seeds or scale.seeds,
+            "pilot": change.pilot or scale.pilot,
+        }
+    )
+
+
+def with_candidates(scale: Scale, calibrate: Calibrate | None) -> Scale:
+    """The scale of a study that calibrates bands: these have all ops that they may turn out to have, and its own ops of them
+    go on as pinned."""
+    if calibrate is None:
+        return scale
+    known = sorted(op for ops in scale.bands.values() for op in ops)
+    candidates = dict.fromkeys(calibrate.bands, calibrate.ops or [*range(known[0], known[-1] + 1)])
+    pinned = {f"{PINNED}{band}" if band in candidates else band: ops for band, ops in scale.bands.items()}
+    return scale.model_copy(update={"bands": {**pinned, **candidates}})
 
 
 def without_int8(scale: Scale) -> Scale:

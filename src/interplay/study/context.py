@@ -1,11 +1,12 @@
-"""Typed stages of a study, what planning one arm reads, and the builder that collects the stages of a plan."""
+"""Typed stages of a study, what planning one arm reads, the builder that collects the stages of a plan, and what these tell of a
+model."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from interplay.core import execution
+from interplay.core import artifact, execution
 from interplay.core.digest import Known
 from interplay.core.keys import parse_model
 from interplay.core.model import KeyPlace, Model, UserError, nearest_name
@@ -13,6 +14,7 @@ from interplay.data.spec import DataSet
 from interplay.evaluate.spec import EvaluateSpec
 from interplay.kinds import extensions, study_keys
 from interplay.kinds.table import KINDS
+from interplay.model.spec import SourceSpec
 from interplay.report.spec import Lineup
 from interplay.rl.spec import RLSpec
 from interplay.study import files
@@ -339,3 +341,28 @@ def value_at(tree: Any, keys: list[str]) -> Any:
 def fields_of(model: Model) -> dict[str, Any]:
     """The fields of a model, those within unconverted."""
     return {name: getattr(model, name) for name in type(model).model_fields}
+
+
+# What a plan knows of the models that its stages read.
+
+
+def first_stage(model: Stage, stages: Mapping[str, Stage]) -> Stage | None:
+    """The first stage of a model's path; None where that was made elsewhere."""
+    first: Stage | None = model
+    while first is not None and "init" in first.deps:
+        first = stages.get(artifact.split_ref(first.deps["init"])[0])
+    return first
+
+
+def source_config(source: Stage) -> Mapping[str, Any]:
+    """The config.json of a source; {} where it is not known here."""
+    file = Path(source.run.path or "") / "config.json"
+    here = isinstance(source.spec, SourceSpec) and bool(source.run.path) and file.is_file()
+    return source.run.config or (artifact.read_json(file) if here else {})
+
+
+def tokenizer_of(model: str, stages: Mapping[str, Stage]) -> str:
+    """The digest of the tokenizer that a model of the study was built with; empty where it was made elsewhere."""
+    found = stages.get(artifact.split_ref(model)[0])
+    first = found and first_stage(found, stages)
+    return first.deps.get("tokenizer", "") if first else ""

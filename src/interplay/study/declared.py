@@ -1,7 +1,8 @@
 """Checks of names, before anything is planned: every stage, arm, band, problem set and key that a study names is declared. And,
-once stages are planned: those whose records claims and premises read are on the paths of their arms, and record the number."""
+once stages are planned: those whose records claims and premises read are on the paths of their arms and record the number, and
+targets are on learning curves that are about the same problems."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from interplay.core.artifact import split_ref
@@ -11,11 +12,17 @@ from interplay.data.spec import is_whole
 from interplay.kinds import study_keys
 from interplay.kinds.study_keys import Reason, Sets
 from interplay.kinds.table import KINDS, MODELS
+from interplay.report.claim_spec import Premise, Test
+from interplay.report.display_spec import Target
+from interplay.report.metric_spec import is_of_run
 from interplay.report.spec import ReportArm
+from interplay.rl.spec import RLSpec
 from interplay.study import arms, sets
 from interplay.study.context import BEFORE, TASK, ArmContext, StudyStage, check_known, known_entry
 from interplay.study.plan import Stage
 from interplay.study.spec import Arm, Study
+
+Stages = Mapping[str, Stage]
 
 RESERVED = {TASK: "the task itself in an arm's set", arms.SPLIT: "the split of a budget in an arm's axes"}
 """First parts of an arm's keys that are no names of stages."""
@@ -84,6 +91,17 @@ def _names_of_data(context: ArmContext) -> Named:
     yield from ((place.key("seeds", "vary"), name, study.stages, "stage") for name in (study.seeds.vary if study.seeds else []))
 
 
+def premises(study: Study) -> Iterator[tuple[tuple[str | int, ...], Premise, Test]]:
+    """The premises of claims and of fights, each with its keys and what it is a premise of."""
+    for number, claim in enumerate(study.claims):
+        for at, premise in enumerate(claim.requires):
+            yield ("claims", number, "requires", at), premise, claim.test
+    for name, table in study.tables.items():
+        if table.contrast is not None and table.fight is not None:
+            for at, premise in enumerate(table.contrast.requires):
+                yield ("tables", name, "contrast", "requires", at), premise, table.fight
+
+
 def _names_shown(context: ArmContext) -> Named:
     """Bands of the evaluations in tables, figures and claims. Whether a set has a single op, the plan knows."""
     study, place = context.study, context.place
@@ -103,7 +121,7 @@ def _names_shown(context: ArmContext) -> Named:
             yield test.key("band"), claim.test.band, [*bands, *study.targets], what
         if claim.fails is not None:
             yield place.key("claims", number, "fails", "recorded"), claim.fails.recorded, study.stages, "stage"
-    for keys, premise, _ in study.premises():
+    for keys, premise, _ in premises(study):
         if premise.of is not None and premise.of.band and not premise.of.band.startswith("op:"):
             yield place.key(*keys, "band"), premise.of.band, [*bands, *study.targets], what
         if premise.recorded is not None:
@@ -143,7 +161,7 @@ def check_arm_names(study: Study, made: Collection[str], place: KeyPlace) -> Non
     for number, claim in enumerate(study.claims):
         test = place.key("claims", number, "test")
         named += [(test.key("arm"), claim.test.arm), (test.key("against"), claim.test.against)]
-    for keys, premise, _ in study.premises():
+    for keys, premise, _ in premises(study):
         named += [(place.key(*keys, key), arm) for key, arm in premise.arms.items()]
     _check_all((key, arm, made, "arm") for key, arm in named if arm is not None)
 
@@ -234,12 +252,12 @@ def _reads(study: Study, rows: list[ReportArm], place: KeyPlace) -> Iterator[Rea
             through = {row.arm for row in rows for stage in row.path if stage.name == fails.recorded}
             passed = [arm for arm in arms if arm in through]
             yield from (Read(own.key("fails"), fails.recorded, *named, passed or arms) for named in fails.numbers().items())
-    for keys, premise, _ in study.premises():
+    for keys, premise, _ in premises(study):
         if premise.improves and premise.recorded:
             yield Read(place.key(*keys), premise.recorded, "value", str(premise.improves.value), list(premise.arms.values()))
 
 
-def check_records(study: Study, rows: list[ReportArm], stages: Mapping[str, Stage], place: KeyPlace) -> None:
+def check_records(study: Study, rows: list[ReportArm], stages: Stages, place: KeyPlace) -> None:
     """Stages whose records are read are on the paths of the arms, and record the number. Of code of the user's own it is not
     known what it records. Raises UserError."""
     for read in _reads(study, rows, place):
@@ -261,3 +279,81 @@ def _check_recorded_number(read: Read, arm: str, stage: Stage) -> None:
     held_out = row.references is not None and "validation" in study_keys.marks(row.references)
     if held_out and read.number.startswith("eval_") and "validation" not in stage.deps:
         raise key.error(f"{read.stage} of {arm} has no held-out problems; give stages.{read.stage} `validation`", read.number)
+
+
+# Targets of learning curves.
+
+RISING = ("reward", "strict", "answer", "score", "answer_first")
+"""What RL logs that rises as a model learns, and parts of its reward."""
+DRAWING = ("sampler", "prompting", "continuation", "episode", "decoding")
+"""Keys of a method that choose what is asked, and how: a training curve depends on them, not on the model alone."""
+
+
+def check_targets(study: Study, rows: list[ReportArm], stages: Stages, bands: Iterable[str], place: KeyPlace) -> None:
+    """Every target of the study is on a curve that some arm has. Raises UserError."""
+    for name, target in study.targets.items():
+        at = place.key("targets", name)
+        if name in bands or name == "op" or name.startswith("op:"):
+            raise at.error("is the name of a band or of ops, too; choose another name")
+        if study.stages.get(target.stage, {}).get("kind") != "rl":
+            known = [one for one, stage in study.stages.items() if stage.get("kind") == "rl"]
+            raise at.key("stage").error(f"must be a stage of kind rl{nearest_name(target.stage, known)}", target.stage)
+        parts = [(row, part) for row in rows for part in row.path if part.name == target.stage]
+        if not parts:
+            raise at.key("stage").error("on the path of no arm, so that there is no curve", target.stage)
+        lengths = [_points(target, row, stages[split_ref(part.digest)[0]], part.step, at) for row, part in parts]
+        if target.points(min(lengths)) > min(lengths):
+            many = f"the curve has {min(lengths)} points, so that no run could reach the target; smooth over fewer"
+            raise at.key("window").error(many, target.window)
+
+
+def _points(target: Target, row: ReportArm, stage: Stage, step: int | None, place: KeyPlace) -> int:
+    """Points of the curve of one arm. Raises UserError where it has none."""
+    if target.evaluation is not None:
+        along = [rung for rung in row.rungs if (rung.evaluation, rung.stage) == (target.evaluation, target.stage)]
+        if not along:
+            remedy = f"name an evaluate stage of `evaluate` that has along: {target.stage}"
+            raise place.key("evaluation").error(f"no evaluation along {target.stage} of {row.arm}; {remedy}", target.evaluation)
+        return len(along)
+    if target.curve not in RISING and not target.curve.startswith("reward/"):
+        remedy = f"write {', '.join(RISING)} or reward/PART{nearest_name(target.curve, RISING)}"
+        raise place.key("curve").error(f"no curve of RL that rises as a model learns; {remedy}", target.curve)
+    return step or _rl_spec(stage).steps
+
+
+def check_on_target(
+    study: Study, rows: list[ReportArm], stages: Stages, metric: str, column: str, arms: list[str], place: KeyPlace
+) -> None:
+    """What is shown of some arms on a target is a number of runs, all of them have its curve, and the curves are about the same
+    problems. Raises UserError."""
+    target = study.targets.get(column)
+    if target is None:
+        known = f"write one of {', '.join(study.targets)}" if study.targets else "declare one under `targets`"
+        raise place.error(f"is a number of a target, and {column} is none; {known}", metric)
+    if not is_of_run(metric):
+        raise place.error(f"{column} is a target; write reached_target, or steps_, tokens_ or seconds_to_target", metric)
+    first: dict[int, tuple[str, dict[str, Any]]] = {}
+    for row in [row for arm in arms for row in rows if row.arm == arm]:
+        part = next((part for part in row.path if part.name == target.stage), None)
+        if part is None:
+            remedy = "name arms that have it"
+            raise place.error(f"{row.arm} has no stage {target.stage}, so no curve to reach {column}; {remedy}", metric)
+        drawn = {} if target.evaluation else _drawn(target, stages[split_ref(part.digest)[0]])
+        name, other = first.setdefault(row.seed, (row.arm, drawn))
+        if key := next((key for key in drawn if drawn[key] != other[key]), None):
+            unlike = f"training curves of {name} and {row.arm} are not about the same problems: {key} differs"
+            raise place.error(f"{unlike}; give the target an evaluation along the stage, which is the same for all", metric)
+
+
+def _drawn(target: Target, stage: Stage) -> dict[str, Any]:
+    """What decides which problems a training curve is about, and what is counted, by key."""
+    spec = _rl_spec(stage)
+    data = [(role, ref) for role, ref in stage.deps.items() if role.startswith("data.")]
+    found: dict[str, Any] = {"data": data, "mix": spec.mix, "temperature": spec.temperature}
+    found |= {f"method.{key}": getattr(spec.method, key) for key in DRAWING}
+    return {**found, "reward": spec.reward} if target.curve.startswith("reward") else found
+
+
+def _rl_spec(stage: Stage) -> RLSpec:
+    assert isinstance(stage.spec, RLSpec)
+    return stage.spec

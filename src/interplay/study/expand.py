@@ -120,7 +120,8 @@ def load(
     sized = parse_model(Scale, tree["scale"], places["scale"])
     if any(stage.get("kind") == "source" for stage in typed.stages.values()):
         sized = compose.without_int8(sized)
-    return typed, sized.changed(typed.scales.get(scale)).with_candidates(typed.calibrate)
+    sized = compose.changed_scale(sized, typed.scales.get(scale))
+    return typed, compose.with_candidates(sized, typed.calibrate)
 
 
 def _known(folder: Path, name: str) -> None:
@@ -286,7 +287,7 @@ def _check(base: ArmContext, expanded: list[ExpandedArm], rows: list[ReportArm],
         one.name: {name: declared.bands_of(study, one.context.stages[name].given()["data"]) for name in study.evaluate}
         for one in expanded
     }
-    sets.check_targets(study, rows, plan.stages, declared.tested_bands(study), place)
+    declared.check_targets(study, rows, plan.stages, declared.tested_bands(study), place)
     answers.check_samples(base, held, rows, lineups)
     answers.check_showable(study, rows, plan.stages, place)
     for name in unused:

@@ -85,7 +85,7 @@ class Plan:
     at: str = ""
     """With what addresses of its stages begin: the study, and `.scale` unless that is the project's default."""
     pilot: Mapping[str, Any] | None = None
-    """What a pilot of the scale, or of the study at it, measured (`study.spec.Pilot`)."""
+    """What a pilot of the scale, or of the study at it, measured (`report.spec.Pilot`)."""
     design: Mapping[str, Any] = field(default_factory=dict)
     """What `interplay register` freezes: `design_of`."""
 

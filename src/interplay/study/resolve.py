@@ -20,7 +20,7 @@ from interplay.rl.reward_spec import JudgeReward, ModelReward, with_roles
 from interplay.rl.spec import RLSpec
 from interplay.rollout import seat_spec
 from interplay.rollout.spec import SeatsEpisode, library_of
-from interplay.study import arms, check, declared, sets
+from interplay.study import arms, declared, sets
 from interplay.study.context import BEFORE, ArmContext, StudyStage, known_entry, with_changes
 from interplay.study.spec import PINNED
 from interplay.tasks.families import task_family
@@ -235,7 +235,7 @@ def _sets(context: ArmContext, stage: StudyStage, key: str, mark: study_keys.Set
         sets.refuse_texts(context, {one for _, roles in mixes for one in roles.values()}, place, named)
     if mark.pairs:
         given = named if isinstance(named, str) else names
-        check.check_pairs(context.spec(stage), mixes[0][1].values(), context.plan.stages, place, given)
+        sets.check_pairs(context.spec(stage), mixes[0][1].values(), context.plan.stages, place, given)
     if mark.packed:
         return {}, _corpora(context, stage, mark.packed, mixes)
     shares, roles = mixes[0]

@@ -1,25 +1,22 @@
-"""Problem sets of a study: the specs of generated ones and of files, the tasks that a tokenizer covers, what models were trained
-on, and whether learning curves are about the same problems. Nothing here adds a stage to a plan."""
+"""Problem sets of a study: the specs of generated ones and of files, the tasks that a tokenizer covers, and what models were
+trained on. No set is resolved here."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from interplay.core import artifact, random
 from interplay.core.digest import corpus_inputs, shard_label
-from interplay.core.model import MOST, KeyPlace, Model, UserError, nearest_name, plural
+from interplay.core.model import MOST, KeyPlace, Model, UserError, plural
 from interplay.data.spec import TEXTS, DataSet, DatasetSpec, ProblemsSpec
 from interplay.data.steps.spec import STEPS, CurateSpec
 from interplay.data.steps.turns_spec import EntryForm, WithEntries, WithTools
 from interplay.evaluate.generate_spec import GenerateSpec
 from interplay.evaluate.spec import EvaluateSpec
 from interplay.kinds import study_keys, table
-from interplay.report.display_spec import Target
-from interplay.report.metric_spec import is_of_run
 from interplay.report.spec import ReportArm
-from interplay.rl.spec import RLSpec
 from interplay.study.context import TASK, ArmContext, StudyStage, known_entry, parse_task
 from interplay.study.plan import Stage
-from interplay.study.spec import PINNED, Study
+from interplay.study.spec import PINNED
 from interplay.tasks.environments import sandbox
 from interplay.tasks.environments.spec import Packaged
 from interplay.tasks.families import task_family
@@ -271,6 +268,39 @@ def made_by(stages: Stages, digest: str, steps: Iterable[str]) -> bool:
     return any(step.name in steps for spec in curated if isinstance(spec, CurateSpec) for step in spec.steps)
 
 
+MAKERS = ("preference_pairs", "rated_pairs", "conflict_pairs", "custom")
+"""Steps that may make pairs; a function of the study's own may do anything."""
+RATED = ("rated_pairs", "custom")
+"""Those of them that may name the rater of a pair."""
+READ_RATERS = ("few_shot", "routing")
+"""Keys of a spec that need pairs with raters."""
+
+
+def check_pairs(spec: Model, digests: Iterable[str], stages: Stages, place: KeyPlace, named: Any) -> None:
+    """Problem sets that must hold pairs, as `place` has `named`, went through a step that makes such; one of them where others
+    are retained. Raises UserError."""
+    needs: list[tuple[str, str, tuple[str, ...]]] = [("no pairs", "preference_pairs", MAKERS)]
+    needs += [(f"no pairs with raters, which {key} reads", "rated_pairs", RATED) for key in READ_RATERS if getattr(spec, key, 0)]
+    retained = bool(getattr(spec, "retain_weight", 0)) and place.keys[-1:] == ("data",)
+    for digest in digests:
+        for lacks, step, makers in needs:
+            if not retained and not made_by(stages, digest, makers):
+                raise place.error(f"holds {lacks}; name a set that is made with a step {step}", named)
+
+
+def check_evaluated(data: Model, spec: EvaluateSpec, place: KeyPlace) -> None:
+    """A task of lm-eval is asked by it, and nothing else is; traces that are read as statements can be. Raises UserError."""
+    task = isinstance(data, DatasetSpec) and data.format == "lm_eval"
+    if task and not spec.harness:
+        raise place.key("harness").error("missing; its data is a task of lm-eval, which asks and scores by itself; write lm_eval")
+    if spec.harness and not task:
+        raise place.key("harness").error("lm-eval asks the items of its own tasks; name a problem set of format: lm_eval")
+    family = task_family(data.task) if isinstance(data, ProblemsSpec) else None
+    for key in ("behaviours", "probe"):
+        if getattr(spec, key) and family and not (family.statements or family.item):
+            raise place.key(key).error(f"traces of {family.name} are not read as statements; take the key away")
+
+
 # -- what sets are made of, and models of sets -----------------------------------------------------------------------------------
 
 
@@ -350,94 +380,3 @@ def by_digest(pairs: list[tuple[str, float]], role: str) -> Mix:
     """Shares and roles ordered by digest, so that names do not enter the identity."""
     pairs = sorted(pairs)
     return [share for _, share in pairs], {f"{role}.{number}": digest for number, (digest, _) in enumerate(pairs)}
-
-
-# -- targets of learning curves ------------------------------------------------------------------------------------------------
-
-RISING = ("reward", "strict", "answer", "score", "answer_first")
-"""What RL logs that rises as a model learns, and parts of its reward."""
-DRAWING = ("sampler", "prompting", "continuation", "episode", "decoding")
-"""Keys of a method that choose what is asked, and how: a training curve depends on them, not on the model alone."""
-
-
-def check_targets(study: Study, rows: list[ReportArm], stages: Stages, bands: Iterable[str], place: KeyPlace) -> None:
-    """Every target of the study is on a curve that some arm has. Raises UserError."""
-    for name, target in study.targets.items():
-        at = place.key("targets", name)
-        if name in bands or name == "op" or name.startswith("op:"):
-            raise at.error("is the name of a band or of ops, too; choose another name")
-        if study.stages.get(target.stage, {}).get("kind") != "rl":
-            known = [one for one, stage in study.stages.items() if stage.get("kind") == "rl"]
-            raise at.key("stage").error(f"must be a stage of kind rl{nearest_name(target.stage, known)}", target.stage)
-        parts = [(row, part) for row in rows for part in row.path if part.name == target.stage]
-        if not parts:
-            raise at.key("stage").error("on the path of no arm, so that there is no curve", target.stage)
-        lengths = [_points(target, row, stages[artifact.split_ref(part.digest)[0]], part.step, at) for row, part in parts]
-        if target.points(min(lengths)) > min(lengths):
-            many = f"the curve has {min(lengths)} points, so that no run could reach the target; smooth over fewer"
-            raise at.key("window").error(many, target.window)
-
-
-def _points(target: Target, row: ReportArm, stage: Stage, step: int | None, place: KeyPlace) -> int:
-    """Points of the curve of one arm. Raises UserError where it has none."""
-    if target.evaluation is not None:
-        along = [rung for rung in row.rungs if (rung.evaluation, rung.stage) == (target.evaluation, target.stage)]
-        if not along:
-            remedy = f"name an evaluate stage of `evaluate` that has along: {target.stage}"
-            raise place.key("evaluation").error(f"no evaluation along {target.stage} of {row.arm}; {remedy}", target.evaluation)
-        return len(along)
-    if target.curve not in RISING and not target.curve.startswith("reward/"):
-        remedy = f"write {', '.join(RISING)} or reward/PART{nearest_name(target.curve, RISING)}"
-        raise place.key("curve").error(f"no curve of RL that rises as a model learns; {remedy}", target.curve)
-    return step or _rl_spec(stage).steps
-
-
-def check_on_target(
-    study: Study, rows: list[ReportArm], stages: Stages, metric: str, column: str, arms: list[str], place: KeyPlace
-) -> None:
-    """What is shown of some arms on a target is a number of runs, all of them have its curve, and the curves are about the same
-    problems. Raises UserError."""
-    target = study.targets.get(column)
-    if target is None:
-        known = f"write one of {', '.join(study.targets)}" if study.targets else "declare one under `targets`"
-        raise place.error(f"is a number of a target, and {column} is none; {known}", metric)
-    if not is_of_run(metric):
-        raise place.error(f"{column} is a target; write reached_target, or steps_, tokens_ or seconds_to_target", metric)
-    first: dict[int, tuple[str, dict[str, Any]]] = {}
-    for row in [row for arm in arms for row in rows if row.arm == arm]:
-        part = next((part for part in row.path if part.name == target.stage), None)
-        if part is None:
-            remedy = "name arms that have it"
-            raise place.error(f"{row.arm} has no stage {target.stage}, so no curve to reach {column}; {remedy}", metric)
-        drawn = {} if target.evaluation else _drawn(target, stages[artifact.split_ref(part.digest)[0]])
-        name, other = first.setdefault(row.seed, (row.arm, drawn))
-        if key := next((key for key in drawn if drawn[key] != other[key]), None):
-            unlike = f"training curves of {name} and {row.arm} are not about the same problems: {key} differs"
-            raise place.error(f"{unlike}; give the target an evaluation along the stage, which is the same for all", metric)
-
-
-def _drawn(target: Target, stage: Stage) -> dict[str, Any]:
-    """What decides which problems a training curve is about, and what is counted, by key."""
-    spec = _rl_spec(stage)
-    data = [(role, ref) for role, ref in stage.deps.items() if role.startswith("data.")]
-    found: dict[str, Any] = {"data": data, "mix": spec.mix, "temperature": spec.temperature}
-    found |= {f"method.{key}": getattr(spec.method, key) for key in DRAWING}
-    return {**found, "reward": spec.reward} if target.curve.startswith("reward") else found
-
-
-def _rl_spec(stage: Stage) -> RLSpec:
-    assert isinstance(stage.spec, RLSpec)
-    return stage.spec
-
-
-def check_evaluated(data: Model, spec: EvaluateSpec, place: KeyPlace) -> None:
-    """A task of lm-eval is asked by it, and nothing else is; traces that are read as statements can be. Raises UserError."""
-    task = isinstance(data, DatasetSpec) and data.format == "lm_eval"
-    if task and not spec.harness:
-        raise place.key("harness").error("missing; its data is a task of lm-eval, which asks and scores by itself; write lm_eval")
-    if spec.harness and not task:
-        raise place.key("harness").error("lm-eval asks the items of its own tasks; name a problem set of format: lm_eval")
-    family = task_family(data.task) if isinstance(data, ProblemsSpec) else None
-    for key in ("behaviours", "probe"):
-        if getattr(spec, key) and family and not (family.statements or family.item):
-            raise place.key(key).error(f"traces of {family.name} are not read as statements; take the key away")

@@ -1,7 +1,6 @@
 """The study: the one file that a researcher edits; and the scale: models, budgets, band edges."""
 
 from collections import Counter
-from collections.abc import Iterator
 from functools import cache
 from typing import Annotated, Any, Literal, Union
 
@@ -14,10 +13,10 @@ from interplay.data.steps.spec import Contamination
 from interplay.evaluate.spec import BandRules
 from interplay.kinds.study_keys import References, Settings
 from interplay.kinds.table import KINDS
-from interplay.report.claim_spec import Claim, Premise, Test
+from interplay.report.claim_spec import Claim
 from interplay.report.display_spec import Figure, Table, Target
 from interplay.report.shown_spec import check_color
-from interplay.report.spec import Controls, Match, Stopping
+from interplay.report.spec import Controls, Match, Pilot, Stopping
 from interplay.tasks.spec import FamilyKeys, TaskKeys
 
 # The stages of a study, by kind, and what a scale may set for a kind. A stage has the keys of its kind's spec, the keys by which
@@ -208,23 +207,6 @@ def _tokenizer() -> type[Model]:
 TokenizerKeys = Annotated[dict[str, Any], Written(_tokenizer)]
 
 
-class Pilot(Model):
-    """What a pilot measured of the difference of two arms in strict pass@1 at the edge, from which `interplay plan` says what the
-    planned replicates can find: standard deviations in points."""
-
-    bases: float
-    """Between bases, the run on each included."""
-    seeds: float
-    """Between runs on one base."""
-    prompts: float
-    """Between prompts; as measured on one base an upper bound, since it holds the noise of samples."""
-    contenders: tuple[float, float] | None = None
-    """Between bases and between prompts, of two arms that are both trained on the same base, pooled over such pairs, for fights.
-    Null: those above, which are of an arm and its base."""
-    source: str
-    """What they were measured from."""
-
-
 class ScaleChange(Model):
     """What a study changes of a scale: each key given here replaces the scale's of that name, one level down."""
 
@@ -358,16 +340,6 @@ class Study(Model):
             raise ValueError("replicates and seeds both say what is repeated; keep one of them")
         return self
 
-    def premises(self) -> Iterator[tuple[tuple[str | int, ...], Premise, Test]]:
-        """The premises of claims and of fights, each with its keys and what it is a premise of."""
-        for number, claim in enumerate(self.claims):
-            for at, premise in enumerate(claim.requires):
-                yield ("claims", number, "requires", at), premise, claim.test
-        for name, table in self.tables.items():
-            if table.contrast is not None and table.fight is not None:
-                for at, premise in enumerate(table.contrast.requires):
-                    yield ("tables", name, "contrast", "requires", at), premise, table.fight
-
     @field_validator("scales", mode="after")
     @classmethod
     def _of_their_kinds(cls, value: dict[str, ScaleChange], info: ValidationInfo) -> dict[str, ScaleChange]:
@@ -415,32 +387,3 @@ class Scale(Model):
     """Per kind: keys of its spec, and `run`. `dtype: int8` does not hold in studies with a stage of kind `source`."""
     pilot: Pilot | None = None
     """What a pilot measured at this scale, for the power that `interplay plan` prints; it changes no stage."""
-
-    def changed(self, change: ScaleChange | None) -> "Scale":
-        """The scale as a study changes it."""
-        if change is None:
-            return self
-        nested = {
-            name: {key: {**old.get(key, {}), **new.get(key, {})} for key in {**old, **new}}
-            for name, old, new in (("tasks", self.tasks, change.tasks), ("kinds", self.kinds, change.kinds))
-        }
-        return self.model_copy(
-            update={
-                **nested,
-                "bands": {**self.bands, **change.bands},
-                "sizes": {**self.sizes, **change.sizes},
-                "per_op": {**{split: n for split, n in self.per_op.items() if split not in change.sizes}, **change.per_op},
-                "seeds": change.seeds or self.seeds,
-                "pilot": change.pilot or self.pilot,
-            }
-        )
-
-    def with_candidates(self, calibrate: Calibrate | None) -> "Scale":
-        """The scale of a study that calibrates bands: these have all ops that they may turn out to have, and its own ops of them
-        go on as pinned."""
-        if calibrate is None:
-            return self
-        known = sorted(op for ops in self.bands.values() for op in ops)
-        candidates = dict.fromkeys(calibrate.bands, calibrate.ops or [*range(known[0], known[-1] + 1)])
-        pinned = {f"{PINNED}{band}" if band in candidates else band: ops for band, ops in self.bands.items()}
-        return self.model_copy(update={"bands": {**pinned, **candidates}})

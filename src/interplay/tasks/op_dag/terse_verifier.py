@@ -5,19 +5,9 @@ from bisect import bisect_left
 from typing import NamedTuple
 
 from interplay.tasks import spec, verdict
-from interplay.tasks.op_dag import dag
+from interplay.tasks.op_dag import dag, terse
 from interplay.tasks.op_dag.dag import BITS, REVERSE, Form, Problem
-from interplay.tasks.op_dag.terse import (
-    ANSWER,
-    SECTION,
-    STEP,
-    Step,
-    evaluate,
-    gold_sentences,
-    parse_step,
-    reduce_form,
-    split_steps,
-)
+from interplay.tasks.op_dag.terse import ANSWER, SECTION, STEP, Step, evaluate, gold_sentences, parse_step, reduce_form
 
 VALUED, NAMED, BAD_VALUE, BAD_PARENTS, BAD_OPERATOR, EXTRA, UNREADABLE = BITS
 
@@ -324,7 +314,7 @@ def verify(problem: Problem, completion: str, options: spec.Verify) -> verdict.V
 def judge(problem: Problem, completion: str, options: spec.Verify) -> dag.Counts:
     """The counts of a completion, which terse_verdict.c finds, too."""
     truth = gold(problem)
-    texts, answer = split_steps(completion)
+    texts, answer = terse.split_steps(completion)
     necessary, needs = problem.necessary, truth.needs
     state = [0] * necessary
     valued = 0
