@@ -113,7 +113,7 @@ def test_the_numbers_beneath_panels_of_errors_stand_apart(tmp_path: Path) -> Non
 
 
 def test_names_of_narrow_bands_lie_in_further_rows_where_they_would_overlap(tmp_path: Path) -> None:
-    names = {op: f"{op} operations, a band with a name of some forty characters" for op in (2, 3, 4)}
+    names = {op: f"{op} operations, a name for two rows" for op in (2, 3, 4)}
     found = results(tmp_path, ["an_arm"])
     for table in found.prompts.values():
         table["band"] = table["op"].map(names)

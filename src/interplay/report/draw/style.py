@@ -87,8 +87,6 @@ COLUMN_GAP = 1.4
 """Between the columns of a legend, in font sizes."""
 KEY, LEGEND, LINE = 0.9, 0.35, 0.18
 """Inches next to a name in a legend: its line and all gaps; height of a legend of one row; of a line of text."""
-BOLD = 1.15
-"""Width of a name in bold type, with a gap, over its width in regular type."""
 
 
 class Medium(NamedTuple):
@@ -229,25 +227,26 @@ class PlainLogFormatter(LogFormatter):
 
 
 def shade_bands(results: frame.Results, axis: Axes, ops: list[int], top: float) -> None:
-    """Each band's stretch of ops, named at the height `top`, above the axis; every second one is shaded. A name
-    that would overlap another is raised to the next row with room for it."""
-    style = _MEDIUM.get().style
-    family, size = str(style["font.family"][0]), float(style["font.size"])
+    """Each band's stretch of ops, named at the height `top`, above the axis; every second one is shaded. A name that would
+    overlap another is raised to the next row with room for it."""
     figure = axis.get_figure(root=True)
     assert figure is not None
-    unit = (axis.get_xlim()[1] - axis.get_xlim()[0]) / (figure.get_figwidth() - KEY)  # places of an inch
-    ends: list[float] = []
+    places = axis.get_xlim()[1] - axis.get_xlim()[0]
+    unit = places / (figure.get_figwidth() - KEY) / figure.dpi  # of a pixel: a panel is as wide as its figure but for labels
+    renderer, ends = FigureCanvasAgg(figure).get_renderer(), list[float]()
     for place, band in enumerate(frame.bands(results)):
         inside = [ops.index(op) for op in results.spec.bands.get(band, []) if op in ops]
         if not inside:
             continue
         if place % 2:
             axis.axvspan(min(inside) - 0.5, max(inside) + 0.5, color="#f0f0f0", zorder=0, linewidth=0)
-        middle, half = (min(inside) + max(inside)) / 2, unit * BOLD * _wide(band, family, size) / 2
+        middle = (min(inside) + max(inside)) / 2
+        name = axis.text(middle, top, band, ha="center", va="bottom", color="#555555", weight="bold")
+        half = unit * name.get_window_extent(renderer).width / 2
         row = next((row for row, end in enumerate(ends) if end < middle - half), len(ends))
         ends[row : row + 1] = [middle + half]
-        raised = offset_copy(axis.transData, figure, y=row * LINE)
-        axis.text(middle, top, band, ha="center", va="bottom", color="#555555", weight="bold", transform=raised)
+        if row:
+            name.set_transform(offset_copy(axis.transData, figure, y=row * LINE))
 
 
 def legend(canvas: Canvas, *axes: Axes, order: Sequence[str] = ()) -> None:
