@@ -19,13 +19,14 @@ from torch import Tensor
 from interplay.core.metrics import read
 from interplay.core.model import UserError
 from interplay.kernels import exact
+from interplay.model.trainer_spec import AGGREGATED, AggMode
 from interplay.rl import loop
 from interplay.rl.advantage_spec import Advantage, GaeAdvantage, ValueHead, WhitenedAdvantage
 from interplay.rl.advantages import advantages, by_critic, gae, value_loss
 from interplay.rl.batch import Batch, Memory, MicroBatch, Span
 from interplay.rl.edit_spec import KlShaping, OverlongShaping, OwnShaping
 from interplay.rl.group_advantages import earned, returns
-from interplay.rl.loss_spec import AGGREGATED, AggMode, ClippedLoss, Loss
+from interplay.rl.loss_spec import ClippedLoss, Loss
 from interplay.rl.losses import token_losses
 from interplay.rl.policy import kl_estimate
 from interplay.rl.request_spec import FixedAllocation

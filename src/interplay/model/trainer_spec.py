@@ -132,6 +132,19 @@ class TrainedSpec(ComputeSpec):
         return next(foreign.run(canonical(self), run), None) if foreign else None
 
 
+# How losses of tokens are added up, by the names of verl and of TRL.
+
+
+AggMode = Literal["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
+AGGREGATED: dict[str | None, str] = {
+    "token-mean": "bnpo",
+    "seq-mean-token-sum": "luspo",
+    "seq-mean-token-mean": "grpo",
+    "seq-mean-token-sum-norm": "dr_grpo",
+}
+"""What verl calls them -> TRL's loss type with the same weights."""
+
+
 # TRL 1.16 (transformers' Trainer on accelerate). Its names are those of the keys.
 
 

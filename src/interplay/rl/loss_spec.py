@@ -17,17 +17,7 @@ from interplay.core.model import (
     Share,
     Since,
 )
-
-AggMode = Literal["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
-
-
-AGGREGATED: dict[str | None, str] = {
-    "token-mean": "bnpo",
-    "seq-mean-token-sum": "luspo",
-    "seq-mean-token-mean": "grpo",
-    "seq-mean-token-sum-norm": "dr_grpo",
-}
-"""What verl calls them -> TRL's loss type with the same weights."""
+from interplay.model.trainer_spec import AggMode
 
 
 class PolicyLoss(Model):

@@ -11,7 +11,7 @@ from interplay.core.extension import Extension
 from interplay.core.keys import SHARES, ByName
 from interplay.core.model import Count, Formerly, Model, Natural, NotNegativeCurve, Since, curves_in, smallest
 from interplay.model.spec import ExactSpec, TunedSpec, check_checkpoints
-from interplay.model.trainer_spec import TRL_RL, VERL_RL, Foreign, TrainedSpec, Trainer, TuneOptimizer, TuneSchedule
+from interplay.model.trainer_spec import AGGREGATED, TRL_RL, VERL_RL, Foreign, TrainedSpec, Trainer, TuneOptimizer, TuneSchedule
 from interplay.rl import advantage_spec, edit_spec, loss_spec, request_spec as requests_spec, reward_spec, sampler_spec
 from interplay.rollout.seat_spec import Rubric
 from interplay.rollout.spec import CompletionEpisode, EngineName, Episode, SeatsEpisode, check_dtype
@@ -317,7 +317,7 @@ class RLSpec(TrainedSpec, ExactSpec, TunedSpec):
     def equal_gradients(self) -> "RLSpec":
         """One spec in place of all whose runs have the gradients of this one."""
         loss: Any = self.method.loss.at_ratio_one() if self.ratio_is_one() else self.method.loss
-        weights = loss_spec.AGGREGATED.get(loss.loss_agg_mode, loss.loss_type)
+        weights = AGGREGATED.get(loss.loss_agg_mode, loss.loss_type)
         if getattr(loss, "loss_denominator", None) or (weights == "bnpo" and self.minibatches == 1):
             weights = "dapo"
         mode = loss.loss_agg_mode if loss.entropy_coef or self.method.critic else None

@@ -10,6 +10,7 @@ from interplay.core import model, random
 from interplay.kernels import exact
 from interplay.model import device, heads
 from interplay.model.decoder import Decoder
+from interplay.model.trainer_spec import AGGREGATED
 from interplay.optim import distributed, optimizer
 from interplay.rl import loss_spec, losses, policy as forward
 from interplay.rl.batch import Batch, first_turns, has_teacher, numbered_turns
@@ -163,7 +164,7 @@ def token_weights(loss_type: str, mask: Tensor, batch_tokens: int, minibatches: 
     Weights are fixed for a whole optimiser step before it is cut into micro-batches, so the gradient does not depend on how it
     is cut, but for rounding. `mask` (N,T) bool marks the step's tokens that bear loss; `batch_tokens` counts those of the whole
     batch of rollouts, which is shared by `minibatches` steps. As in TRL a row whose mask is empty still counts as a row."""
-    active, loss_type = mask.float(), loss_spec.AGGREGATED.get(loss_type, loss_type)
+    active, loss_type = mask.float(), AGGREGATED.get(loss_type, loss_type)
     if loss_type == "grpo":
         return active / (active.sum(1, keepdim=True).clamp(min=1) * len(mask))
     if loss_type == "bnpo":
