@@ -1,4 +1,4 @@
-"""Actions: how the call of a turn is written and read, and how alike calls are to those of the gold solution."""
+"""Actions: how the call of a turn is written and read, and how similar calls are to those of the gold solution."""
 
 import json
 import re

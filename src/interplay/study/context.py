@@ -1,5 +1,5 @@
-"""Typed stages of a study, what planning one arm reads, the builder that collects the stages of a plan, and what these tell of a
-model."""
+"""Typed stages of a study, what planning one arm reads, the builder that collects the stages of a plan, and what those stages say
+of a model."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
