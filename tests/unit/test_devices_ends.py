@@ -44,7 +44,8 @@ def ours(said: str) -> list[str]:
     return [line for line in said.splitlines() if line.startswith("interplay: ")]
 
 
-@pytest.mark.parametrize("again", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.slow  # 20 to 40 s; to the byte, of the exact class, in test_exact
+@pytest.mark.parametrize("again", [False, True])
 def test_a_run_goes_on_with_one_process_and_with_two_again(results: Results, tmp_path: Path, again: bool) -> None:
     spec = pretrain(tokens=60 * 480, eval_every=9, checkpoints=[2, 30])
     one = results.in_one("pretrain", spec, tmp_path, **LM)

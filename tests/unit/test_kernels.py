@@ -405,6 +405,7 @@ def test_other_engines_refuse_integer_products(engine: str) -> None:
 
 
 @compiled
+@pytest.mark.slow  # compiles all kernels again
 def test_kernels_without_openmp_make_the_same_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     """As with a compiler that has another OpenMP than PyTorch, such as clang."""
     made, rows, load = model(), packed_rows(3, 75, 20), extension.load_library

@@ -121,6 +121,7 @@ def test_the_page_names_what_was_changed_after_the_registration(laboratory: Labo
     assert len(plan_study(folder / "configs", "registered", "smoke").stages) > 0
 
 
+@pytest.mark.slow  # launches at two looks; boundaries and looks by themselves in test_sequential
 def test_settle_adds_replicates_by_looks_until_every_claim_has_stopped(laboratory: Laboratory) -> None:
     """Three replicates, then four; the second call has nothing to do, and the seeds are those declared, then on from the last."""
     study = laboratory.folder / "configs/study/registered.yaml"
