@@ -33,6 +33,7 @@ OWN_BASES = (
     "conflicts/difficulty",
     "conflicts/entropy",
     "conflicts/order",
+    "edge_bases",
     "interplay/before_rl_bases",
     "interplay/extrapolation_bases",
     "interplay/length_depth",
@@ -57,7 +58,7 @@ OWN_BASES = (
             "tool_use",
         )
     ),
-    *(f"methods/{name}" for name in ("retrain_equivalence", "rounds", "zero_variance_bases")),
+    *(f"methods/{name}" for name in ("pipeline", "retrain_equivalence", "rounds", "zero_variance_bases")),
     *(f"methods/{name}" for name in ("skills", "tools", "turn_branches", "turn_credit", "turns", "zoo_tools")),
     *(f"methods/turn_{world}" for world in ("fight", "fight_grid", "fight_search", "prompts")),
     *(f"numerics/{name}" for name in ("exact", "exact_bases", "exact_factorial")),

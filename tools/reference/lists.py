@@ -25,25 +25,6 @@ TEXTS: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("texts.yaml").re
 """Prose of the generated pages."""
 
 
-class EarlierClaim(Model):
-    """A claim as an older version of a study left it."""
-
-    says: str
-    verdict: Literal["supported", "inconclusive", "no information", "refuted", "withdrawn"]
-    found: str
-    """Its numbers."""
-
-
-class Earlier(Model):
-    """Results of an older version of a study that are in the log alone, since it was not run again."""
-
-    scale: str
-    date: str
-    log: str
-    """The page of the log that has them, relative to docs/."""
-    claims: tuple[EarlierClaim, ...]
-
-
 class Paper(Model):
     """A published finding and the study that asks whether it holds here."""
 
@@ -58,7 +39,6 @@ class Paper(Model):
     """Its row in the contrasts of a study that several papers share."""
     note: str = ""
     """What a reader must know of the study in addition to its results."""
-    earlier: Earlier | None = None
 
 
 class Evidence(Model):

@@ -1,6 +1,6 @@
 """`docs/papers.md`, and for the site the sections on papers: paper -> study -> what holds here and what does not. Verdicts and
 numbers come from `docs/results/`, which `interplay export STUDY --scale SCALE -o docs/results/STUDY.SCALE.json.gz` writes; none
-is typed but those of an older version of a study, which papers.yaml keeps under `earlier`. What docs/data/withdrawn.yaml
+is typed. What docs/data/withdrawn.yaml
 withdraws is printed so, with its reason. A result counts as long as its report is the one of the committed lock; else the study
 was not run at this commit, and the page says that instead."""
 
@@ -13,7 +13,7 @@ from typing import Any
 from interplay.study.plan import flat_name
 from tools.reference import committed, lists, pages
 from tools.reference.committed import NOT_RUN, SCALES, check_withdrawn, results
-from tools.reference.lists import Earlier, Evidence, Paper
+from tools.reference.lists import Evidence, Paper
 from tools.reference.numbers import estimate, of_claim, of_contrast
 
 CLAIMS = "The interplay of the stages, claim by claim"
@@ -48,8 +48,6 @@ def _line(root: Path, paper: Paper) -> str:
         verdicts += [entry["verdict"] for *_, entry in _fights(paper, result)]
         counts = ", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in dict.fromkeys(verdicts))
         said.append(f"{scale}{', an earlier plan' if 'superseded' in result else ''}: {counts or 'nothing is claimed of it'}")
-    if paper.earlier and not said:
-        said.append(f"{paper.earlier.scale}: an older version, see there")
     link = f"[{paper.title}](https://arxiv.org/abs/{paper.arxiv})"
     return f"| {link} | [{paper.study}](../configs/study/{paper.study}.yaml) | {'; '.join(said) or NOT_RUN} |"
 
@@ -90,7 +88,6 @@ def section(root: Path, paper: Paper) -> str:
         ]
     if not found:
         lines += ["", f"Here: {NOT_RUN}."]
-        lines += _earlier(paper.earlier) if paper.earlier else []
     return "\n".join(lines)
 
 
@@ -109,11 +106,6 @@ def _superseded(result: Mapping[str, Any]) -> list[str]:
     """A line where the numbers are of an earlier plan."""
     older = result.get("superseded")
     return ["", f"An earlier plan: {older.because}. Not run again since {older.date}."] if older else []
-
-
-def _earlier(older: Earlier) -> list[str]:
-    head = f"An older version of the study, of {older.date}, at scale {older.scale} ([log]({older.log})); not run again since:"
-    return ["", head, "", *(f"- **{one.verdict}**: {one.says}. {one.found}." for one in older.claims)]
 
 
 def _fights(paper: Paper, result: Mapping[str, Any]) -> list[tuple[str, str, Mapping[str, Any]]]:
