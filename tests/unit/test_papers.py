@@ -258,15 +258,9 @@ def test_no_withdrawn_claim_of_the_project_has_a_verdict_on_the_page() -> None:
     assert len(printed) >= len(entries), "every entry is printed under a paper, some under two"
 
 
-def test_what_an_older_version_of_a_study_gave_is_shown_as_that(root: Path) -> None:
-    claims = ({"says": "It lifts", "verdict": "inconclusive", "found": "+1.0 [-2.0, +4.0] points"},)
-    earlier = {"scale": "laptop", "date": "2026-11-20", "log": "log/x.md", "claims": claims}
-    place(root, lists.Paper(**{**PAPER.model_dump(), "study": "old", "note": "Its design was changed.", "earlier": earlier}))
-    written = whole(root)
-    assert "Note: Its design was changed." in written
-    assert "An older version of the study, of 2026-11-20, at scale laptop ([log](log/x.md)); not run again since:" in written
-    assert "- **inconclusive**: It lifts. +1.0 [-2.0, +4.0] points." in written
-    assert all((ROOT / "docs" / paper.earlier.log).exists() for paper in ALL if paper.earlier)
+def test_the_note_of_a_paper_is_shown(root: Path) -> None:
+    place(root, lists.Paper(**{**PAPER.model_dump(), "study": "old", "note": "Its design was changed."}))
+    assert "Note: Its design was changed." in whole(root)
 
 
 def test_a_result_of_another_plan_than_the_locked_one_is_not_shown(root: Path) -> None:
