@@ -240,8 +240,8 @@ def test_vllm_starts_beside_a_trainer_that_holds_most_of_the_gpu(monkeypatch: py
 def test_a_server_sees_the_gpu_of_its_process_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
-    told = vllm.environment_on(torch.device("cuda", 1))
-    assert (told["CUDA_VISIBLE_DEVICES"], "RANK" in told) == ("5", False)
+    variables = vllm.environment_on(torch.device("cuda", 1))
+    assert (variables["CUDA_VISIBLE_DEVICES"], "RANK" in variables) == ("5", False)
     assert vllm.environment_on(torch.device("cpu"))["CUDA_VISIBLE_DEVICES"] == ""
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     assert vllm.environment_on(torch.device("cuda", 1))["CUDA_VISIBLE_DEVICES"] == "1"

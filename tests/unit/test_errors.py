@@ -15,7 +15,7 @@ from interplay.core.keys import models_in, parse_model
 from interplay.core.model import KeyPlace, Model, UserError, nearest_name, shorten_value
 from interplay.model.trainer_spec import Optimizer
 from interplay.rl.spec import Method, RLSpec
-from interplay.study import expand
+from interplay.study import choices
 from interplay.study.expand import plan_study
 from interplay.train.spec import PretrainSpec, SftSpec
 
@@ -284,13 +284,13 @@ def test_broken_yaml_is_named_with_the_line_at_which_reading_stopped(root: Path,
 
 def test_a_broken_default_study_does_not_stop_another(root: Path) -> None:
     (root / STUDY).write_text("question: [")
-    assert expand.chosen(root / "configs", {"study": "edge"}) == (["edge"], "laptop")
+    assert choices.chosen(root / "configs", {"study": "edge"}) == (["edge"], "laptop")
     assert plan_study(root / "configs", "edge", "smoke").stages
 
 
 def test_a_key_of_the_snakemake_command_line_is_refused_with_the_nearest(root: Path) -> None:
     with pytest.raises(UserError, match=r"--config: stuyd: unknown key 'stuyd'; did you mean 'study'\?"):
-        expand.chosen(root / "configs", {"stuyd": "edge"})
+        choices.chosen(root / "configs", {"stuyd": "edge"})
 
 
 @pytest.mark.parametrize(
@@ -301,23 +301,23 @@ def test_a_key_of_the_snakemake_command_line_is_refused_with_the_nearest(root: P
 )
 def test_what_is_no_name_is_refused_on_the_snakemake_command_line(root: Path, given: dict[str, object], shown: str) -> None:
     with pytest.raises(UserError) as caught:
-        expand.chosen(root / "configs", given)
+        choices.chosen(root / "configs", given)
     assert str(caught.value).startswith(f"--config: {shown}: must be a name, such as ")
 
 
 def test_a_key_of_the_file_for_slurm_is_refused_there_and_not_on_the_command_line(root: Path) -> None:
     line = edit(root, "configs/slurm.yaml", "scale: gpu", "scale: gpu\nsclae: gpu")
     with pytest.raises(UserError, match=rf"^configs/slurm.yaml:{line}: sclae: unknown key 'sclae'; did you mean 'scale'"):
-        expand.chosen(root / "configs", {"scale": "gpu", "sclae": "gpu"})
+        choices.chosen(root / "configs", {"scale": "gpu", "sclae": "gpu"})
     with pytest.raises(UserError, match=r"^--config: sclae: unknown key"):
-        expand.chosen(root / "configs", {"scale": "gpu", "sclae": "laptop"})
+        choices.chosen(root / "configs", {"scale": "gpu", "sclae": "laptop"})
 
 
 @pytest.mark.parametrize("studies", ["quickstart", "[]", "{quickstart: 1}", "[[quickstart]]", "''", "[quickstart, '']"])
 def test_the_studies_of_a_project_are_a_list(root: Path, studies: str) -> None:
     line = edit(root, "configs/config.yaml", "studies: [quickstart]", f"studies: {studies}")
     with pytest.raises(UserError) as caught:
-        expand.chosen(root / "configs", {})
+        choices.chosen(root / "configs", {})
     assert str(caught.value) == f"configs/config.yaml:{line}: studies: must be a list of names, such as [quickstart]"
 
 
@@ -327,7 +327,7 @@ def test_the_studies_of_a_project_are_a_list(root: Path, studies: str) -> None:
 def test_a_main_file_that_is_none_is_refused_in_one_line(root: Path, content: bytes) -> None:
     (root / "configs/config.yaml").write_bytes(content)
     with pytest.raises(UserError, match=r"^configs/config.yaml"):
-        expand.chosen(root / "configs", {})
+        choices.chosen(root / "configs", {})
 
 
 def test_the_package_itself_is_the_command(root: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from conftest import ROOT, copy_configs
 from ruamel.yaml import YAML
 
-from interplay.study import expand, plan as plan_module
+from interplay.study import choices, plan as plan_module
 from tools.reference import pipeline
 
 
@@ -18,7 +18,7 @@ def test_dvc_yaml_is_what_the_list_of_scores_says() -> None:
 
 
 def test_the_scores_of_every_listed_study_are_committed_and_small() -> None:
-    default = expand.chosen(ROOT / "configs", {})[1]
+    default = choices.chosen(ROOT / "configs", {})[1]
     listed = {plan_module.flat_name(study, scale or default) for study, scale in pipeline.stages(ROOT).values()}
     files = list((ROOT / "data/scores").glob("*.parquet"))
     assert {file.stem for file in files} == listed
@@ -37,7 +37,7 @@ def test_what_dvc_certifies_is_what_is_committed_so_that_the_status_of_a_clone_i
 
 
 def test_what_is_built_by_default_has_a_stage_at_the_default_scale() -> None:
-    built, scale = expand.chosen(ROOT / "configs", {})
+    built, scale = choices.chosen(ROOT / "configs", {})
     assert {(study, "") for study in built} <= set(pipeline.stages(ROOT).values())
     defaults = YAML(typ="safe").load((ROOT / "configs/config.yaml").read_text())["defaults"]
     assert defaults[1]["scale"] == scale, "dvc.yaml reads the scale from ${defaults[1].scale}"

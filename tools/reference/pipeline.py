@@ -4,7 +4,7 @@ import csv
 from collections import Counter
 from pathlib import Path
 
-from interplay.study import expand
+from interplay.study import choices, expand
 from tools.reference import lists
 
 SCALE = "${defaults[1].scale}"
@@ -35,7 +35,7 @@ def _filled(template: str, name: str, study: str, scale: str) -> str:
 
 def _curves(root: Path, name: str, study: str, scale: str) -> str:
     """A plot of the curves that were committed, which has to name their columns."""
-    flat = f"{study.replace('/', '.')}.{scale or expand.chosen(root / 'configs', {})[1]}"
+    flat = f"{study.replace('/', '.')}.{scale or choices.chosen(root / 'configs', {})[1]}"
     path = root / "docs" / "results" / "tables" / flat / "curves.csv"
     columns = next(csv.reader(path.read_text().splitlines()))[1:] if path.exists() else []
     listed = ", ".join(f"'{column}'" for column in columns)

@@ -19,7 +19,7 @@ from interplay.report.spec import ReportArm
 from interplay.report.stats import confounds, contrast, estimate, frame, provenance, sequential
 from interplay.report.write import answers
 from interplay.results import catalog, state as study_state
-from interplay.study import arms, expand
+from interplay.study import arms, choices, expand
 from interplay.study.plan import Plan
 
 METHOD = ".method"
@@ -123,7 +123,7 @@ def _parts(path: Path, own: dict[Any, Any], columns: list[str] | None, rows: int
 
 def read(study: str, scale: str | None, configs: Path, results: Path) -> Loaded:
     """See `interplay.load`."""
-    scale = scale or expand.chosen(configs, {})[1]
+    scale = scale or choices.chosen(configs, {})[1]
     plan = expand.plan_study(configs, study, scale)
     axes, own_of = _axis_values(configs, study, scale)
     found = study_state.scan_results(results)
@@ -286,7 +286,7 @@ def _needs(plan: Plan, results: Path) -> tuple[frame.Results, list[sequential.Ne
 
 def judge_claims(study: str, scale: str | None, configs: Path, results: Path) -> pd.DataFrame:
     """See `interplay.judge`."""
-    _, needs = _needs(expand.plan_study(configs, study, scale or expand.chosen(configs, {})[1]), results)
+    _, needs = _needs(expand.plan_study(configs, study, scale or choices.chosen(configs, {})[1]), results)
     rows = []
     for need in needs:
         claim, verdict, reason, found = need.judged[:4]

@@ -208,9 +208,9 @@ def new_app() -> typer.Typer:
 
 def default_scale() -> str:
     """The scale of configs/config.yaml."""
-    from interplay.study import expand
+    from interplay.study import choices
 
-    return expand.chosen(CONFIGS, {})[1]
+    return choices.chosen(CONFIGS, {})[1]
 
 
 def chosen_scale(scale: str | None) -> str:

@@ -116,7 +116,8 @@ def sync_store(
         interplay store pull edge  # fetch what a study needs
         interplay store rebuild demo --scale laptop  # tables and verdicts from the committed scores, without training
     """
-    from interplay.study import expand
+
+    from interplay.study import choices
 
     if do in ("keep", "rebuild"):
         if study is None:
@@ -125,7 +126,7 @@ def sync_store(
         return
     if not payloads.in_project():
         raise UserError(f"{Path.cwd()}: no git repository with DVC; `git init && dvc init` make one")
-    plans = [common.plan_of(name, scale) for name in ([study] if study else expand.chosen(CONFIGS, {})[0])]
+    plans = [common.plan_of(name, scale) for name in ([study] if study else choices.chosen(CONFIGS, {})[0])]
     {"push": _push_stages, "pull": _pull_records if records else _pull_stages, "status": _show_status}[do](plans)
 
 

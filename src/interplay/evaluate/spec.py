@@ -1,6 +1,6 @@
 """Specs of evaluation, of checkpoint selection, and of the bands that are calibrated on a model."""
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -12,6 +12,9 @@ from interplay.model.spec import ExactSpec
 from interplay.rollout.seat_spec import Rubric
 from interplay.rollout.spec import AloneEpisode, EngineName, SeatsEpisode, check_dtype
 from interplay.tasks.spec import Verify
+
+BLOCK = 32
+"""Samples per prompt of one evaluate stage. An evaluation of more consists of several, which the report reads as one."""
 
 # What evaluation and generation have in common: samples of one model over one problem set.
 
@@ -241,6 +244,15 @@ class EvaluateSpec(SampledSpec):
 
 ENTROPY = "entropy"
 """Value of `by`: entropy of an RL run's records or, with an evaluation, of samples."""
+
+
+def sample_blocks(spec: EvaluateSpec) -> list[dict[str, Any]]:
+    """The keys by which the blocks of an evaluation differ; none where one is enough. The first scores gold and probes."""
+    if spec.num_samples <= BLOCK:
+        return [{}]
+    starts = range(0, spec.num_samples, BLOCK)
+    parts = [{"num_samples": min(BLOCK, spec.num_samples - start), "first_sample": spec.first_sample + start} for start in starts]
+    return [parts[0], *({**part, "nll": False, "probe": None} for part in parts[1:])]
 
 
 class SelectSpec(Model):

@@ -14,7 +14,7 @@ from interplay.data import batches
 from interplay.model.decoder import Decoder
 from interplay.rl import advantage_spec, advantages, custom, difficulty_samplers, group_advantages, sampler, sampler_spec
 
-# How alike the states of a prompt's tokens point (GAIN-RL, arXiv:2506.02281), by spans of tokens.
+# Cosine similarity of the states of a prompt's tokens (GAIN-RL, arXiv:2506.02281), by spans of tokens.
 #
 # The released code cuts the block of the question out of the cosine matrix by slicing it twice along its rows, and at positions
 # that belong to one template. Here the fixed prefix is what all prompts begin with, and the question is the rest.
@@ -59,7 +59,7 @@ def score_all(decoder: Decoder, encode: sampler.Encode, count: int, tokens: int,
     return found
 
 
-# Prompts by the angles of their token states, from the most alike on (GAIN-RL, arXiv:2506.02281).
+# Prompts by the angles of their token states, from the most similar on (GAIN-RL, arXiv:2506.02281).
 
 
 FAINTEST = 1e-200

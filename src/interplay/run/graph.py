@@ -225,7 +225,7 @@ def open_graph(root: Path, config: dict[str, Any], main_process: bool) -> Graph:
         return Graph(results, [])
     try:
         _check_writable(results)
-        (names, scale), keys = expand.chosen(root / "configs", config), choices.given_keys(config)
+        (names, scale), keys = choices.chosen(root / "configs", config), choices.given_keys(config)
         plans = [expand.plan_study(root / "configs", name, scale, keys) for name in names]
         graph = Graph(results, plans, slurm.load_site(root / "configs"))
         graph.edited, graph.finished = bool(keys), str(config.get("finished", "false")).lower() == "true"

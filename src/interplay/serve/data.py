@@ -18,7 +18,7 @@ from interplay.core.keys import extended_studies, parse_model
 from interplay.kinds import table
 from interplay.report.spec import ReportSpec
 from interplay.results import catalog, progress, state
-from interplay.study import expand
+from interplay.study import choices, expand
 from interplay.study.plan import Plan, Stage
 
 POINTS = 400
@@ -87,7 +87,7 @@ def launched_plan(place: Place, study: str, scale: str) -> Plan:
     launched = state.launched_studies(place.results).get((study, scale))
     if launched is None:
         raise model.UserError(f"{study} was not launched at scale {scale}; `interplay run {study} --scale {scale}` does it")
-    at = study if scale == expand.chosen(place.configs, {})[1] else f"{study}.{scale}"
+    at = study if scale == choices.chosen(place.configs, {})[1] else f"{study}.{scale}"
     return _plan_of(place.results, launched.report, at)
 
 

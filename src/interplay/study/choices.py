@@ -1,11 +1,14 @@
 """Choices made in a word: settings by the name of a file (`rl.method: gspo` is configs/method/gspo.yaml), in a stage, a scale, an
-arm's `set` or an axis; and keys of a study that the command line gives (`interplay plan edge rl.method=gspo`)."""
+arm's `set` or an axis; keys of a study that the command line gives (`interplay plan edge rl.method=gspo`); and the studies and
+the scale to build."""
 
 import shlex
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import yaml
 
 from interplay.core.keys import group_of
 from interplay.core.model import KeyPlace, Model, UserError, nearest_name
@@ -317,3 +320,53 @@ def _number(key: str, value: Any, unit: str) -> float:
     if not number >= 0:
         raise KeyPlace("--config", (key,)).error(f"must be a number of {unit}", value)
     return number
+
+
+# -- the studies and the scale ------------------------------------------------------------------------------------------------
+
+
+def chosen(configs: Path, config: Mapping[str, Any]) -> tuple[list[str], str]:
+    """The studies and the scale to build: from the command line's `study=` and `scale=`, else from `configs/config.yaml`."""
+    known = ["study", "scale", "set", "finished", SHARED_MINUTES, *LIMITS]
+    if unknown := sorted(set(config) - set(known)):
+        raise _given(configs, config, unknown[0]).error(f"unknown key '{unknown[0]}'{nearest_name(unknown[0], known)}")
+    given = {key: _text(configs, config, key) for key in ("study", "scale") if key in config}
+    if len(given) == 2:
+        return given["study"].split(","), given["scale"]
+    studies, scale = default_choice(configs)
+    return given["study"].split(",") if "study" in given else studies, given.get("scale", scale)
+
+
+def _text(configs: Path, config: Mapping[str, Any], key: str) -> str:
+    """The name of a scale, or the names of studies with commas between them."""
+    value = config[key]
+    if isinstance(value, bool) or not isinstance(value, (str, int)) or not all(str(value).split(",")):
+        example = "edge, or edge,ladder for two of them" if key == "study" else "laptop"
+        raise _given(configs, config, key).error(f"must be a name, such as {example}", value)
+    return str(value)
+
+
+def _given(configs: Path, config: Mapping[str, Any], key: str) -> KeyPlace:
+    """Where a key of Snakemake's configuration comes from: the file that the profile for Slurm reads, else the command line."""
+    file = configs / "slurm.yaml"
+    try:
+        node = files.item(files.read(configs, file), key)
+        if node is not None and yaml.safe_load(file.read_text(encoding="utf-8"))[key] == config[key]:
+            return files.at_line(files.place_of(configs, file), node).key(key)
+    except (UserError, yaml.YAMLError):  # Snakemake has read it already, or was not asked to
+        pass
+    return KeyPlace("--config", (key,))
+
+
+def default_choice(configs: Path) -> tuple[list[str], str]:
+    """Studies and scale of `configs/config.yaml`."""
+    root, place = files.read(configs, configs / "config.yaml"), files.place_of(configs, configs / "config.yaml")
+    listed, entries = files.item(root, "studies"), files.item(root, "defaults")
+    scales = [files.item(entry, "scale") for entry in (entries.value if isinstance(entries, yaml.SequenceNode) else [])]
+    scale = next((node.value for node in scales if isinstance(node, yaml.ScalarNode)), None)
+    if listed is None or scale is None:
+        raise place.error("must hold studies: [name, ...] and, in its defaults, scale: name")
+    names = [node.value for node in listed.value if isinstance(node, yaml.ScalarNode)] if listed.id == "sequence" else []
+    if not names or len(names) < len(listed.value) or not all(names):
+        raise files.at_line(place, listed).key("studies").error("must be a list of names, such as [quickstart]")
+    return names, str(scale)

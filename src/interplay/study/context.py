@@ -15,7 +15,7 @@ from interplay.evaluate.spec import EvaluateSpec
 from interplay.kinds import extensions, study_keys
 from interplay.kinds.table import KINDS
 from interplay.model.spec import SourceSpec
-from interplay.report.spec import Lineup
+from interplay.report.spec import Lineup, ReportStage
 from interplay.rl.spec import RLSpec
 from interplay.study import files
 from interplay.study.arms import Combination, Lookup, Tree, apply_changes
@@ -85,11 +85,16 @@ def _reference_keys(references: type[study_keys.References]) -> set[str]:
     return {*marks, *(mark.packed for mark in marks.values() if isinstance(mark, study_keys.Sets))}
 
 
+ModelsOfArm = Callable[["ArmContext", str, int], tuple[list[ReportStage], str, str]]
+"""(context, arm, seed) -> its models in order, the reference to the last, and the digest of the stage that holds their tokenizer.
+Problem sets and evaluations are made with models of arms, which are made with problem sets: the planner hands this in."""
+
+
 class PlanBuilder:
     """Collects the stages of a plan, each once. What it remembers has explicit keys, and none of it is about a current arm."""
 
-    def __init__(self, scale: Scale, folder: Path) -> None:
-        self.scale, self.folder = scale, folder
+    def __init__(self, scale: Scale, folder: Path, models_of_arm: ModelsOfArm) -> None:
+        self.scale, self.folder, self.models_of_arm = scale, folder, models_of_arm
         self.stages: dict[str, Stage] = {}
         """By digest, dependencies first."""
         self.places: dict[str, KeyPlace] = {}
@@ -366,3 +371,11 @@ def tokenizer_of(model: str, stages: Mapping[str, Stage]) -> str:
     found = stages.get(artifact.split_ref(model)[0])
     first = found and first_stage(found, stages)
     return first.deps.get("tokenizer", "") if first else ""
+
+
+def kept_candidates(init: str, stages: Mapping[str, Stage]) -> list[tuple[int | str | None, str]]:
+    """(step or "end", reference) of the models that a stage chooses from; none where the stage before keeps no checkpoint."""
+    stage = stages.get(init)
+    if stage is None or not stage.kept_steps():
+        return []
+    return [("end" if model == init else step, model) for step, model in stage.kept_models()]

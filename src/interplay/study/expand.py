@@ -2,7 +2,7 @@
 pydantic makes it typed, and all that follows works on the typed study: arms x seeds walk their paths, and every distinct stage
 is planned once."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,8 +14,11 @@ from interplay.core import execution
 from interplay.core.digest import GATES, corpus_inputs, is_data_role
 from interplay.core.keys import parse_model
 from interplay.core.model import KeyPlace, UserError, nearest_name
+from interplay.kinds import table
 from interplay.kinds.study_keys import PathStage
 from interplay.report.spec import Lineup, ReportArm, ReportRung, ReportStage
+from interplay.rl.reward_spec import JudgeReward, ModelReward, with_roles
+from interplay.rl.spec import RLSpec
 from interplay.study import (
     answers,
     arms,
@@ -30,7 +33,15 @@ from interplay.study import (
     resolve,
     sets,
 )
-from interplay.study.context import ArmContext, PlanBuilder, study_context, tuning_seeds, with_changes
+from interplay.study.context import (
+    ArmContext,
+    PlanBuilder,
+    StudyStage,
+    kept_candidates,
+    study_context,
+    tuning_seeds,
+    with_changes,
+)
 from interplay.study.plan import Plan
 from interplay.study.spec import Scale, Study
 
@@ -58,39 +69,6 @@ def committed(configs: Path) -> list[tuple[str, str]]:
         named = [str(node.value) for node in listed.value] if isinstance(listed, yaml.SequenceNode) else studies(configs)
         pairs += [(study, scale) for study in named]
     return sorted(pairs)
-
-
-def chosen(configs: Path, config: Mapping[str, Any]) -> tuple[list[str], str]:
-    """The studies and the scale to build: from the command line's `study=` and `scale=`, else from `configs/config.yaml`."""
-    known = ["study", "scale", "set", "finished", choices.SHARED_MINUTES, *choices.LIMITS]
-    if unknown := sorted(set(config) - set(known)):
-        raise _given(configs, config, unknown[0]).error(f"unknown key '{unknown[0]}'{nearest_name(unknown[0], known)}")
-    given = {key: _text(configs, config, key) for key in ("study", "scale") if key in config}
-    if len(given) == 2:
-        return given["study"].split(","), given["scale"]
-    studies, scale = _defaults(configs)
-    return given["study"].split(",") if "study" in given else studies, given.get("scale", scale)
-
-
-def _text(configs: Path, config: Mapping[str, Any], key: str) -> str:
-    """The name of a scale, or the names of studies with commas between them."""
-    value = config[key]
-    if isinstance(value, bool) or not isinstance(value, (str, int)) or not all(str(value).split(",")):
-        example = "edge, or edge,ladder for two of them" if key == "study" else "laptop"
-        raise _given(configs, config, key).error(f"must be a name, such as {example}", value)
-    return str(value)
-
-
-def _given(configs: Path, config: Mapping[str, Any], key: str) -> KeyPlace:
-    """Where a key of Snakemake's configuration comes from: the file that the profile for Slurm reads, else the command line."""
-    file = configs / "slurm.yaml"
-    try:
-        node = files.item(files.read(configs, file), key)
-        if node is not None and yaml.safe_load(file.read_text(encoding="utf-8"))[key] == config[key]:
-            return files.at_line(files.place_of(configs, file), node).key(key)
-    except (UserError, yaml.YAMLError):  # Snakemake has read it already, or was not asked to
-        pass
-    return KeyPlace("--config", (key,))
 
 
 def load(
@@ -134,20 +112,6 @@ def _known(folder: Path, name: str) -> None:
         raise UserError(f"{folder.name}={name[:80]}: no file {file}{nearest_name(plain, known)}")
 
 
-def _defaults(configs: Path) -> tuple[list[str], str]:
-    """Studies and scale of `configs/config.yaml`."""
-    root, place = files.read(configs, configs / "config.yaml"), files.place_of(configs, configs / "config.yaml")
-    listed, entries = files.item(root, "studies"), files.item(root, "defaults")
-    scales = [files.item(entry, "scale") for entry in (entries.value if isinstance(entries, yaml.SequenceNode) else [])]
-    scale = next((node.value for node in scales if isinstance(node, yaml.ScalarNode)), None)
-    if listed is None or scale is None:
-        raise place.error("must hold studies: [name, ...] and, in its defaults, scale: name")
-    names = [node.value for node in listed.value if isinstance(node, yaml.ScalarNode)] if listed.id == "sequence" else []
-    if not names or len(names) < len(listed.value) or not all(names):
-        raise files.at_line(place, listed).key("studies").error("must be a list of names, such as [quickstart]")
-    return names, str(scale)
-
-
 # -- the plan ----------------------------------------------------------------------------------------------------------------
 
 
@@ -170,7 +134,7 @@ def plan_study(configs: Path, study: str, scale: str, given: Sequence[str] = (),
             plan = expand(study, scale, *load(configs, study, scale, words, parts), configs)
     except UserError as error:
         raise choices.on_command_line(error, words) or locate.locate_error(error, configs, study, scale) from None
-    return replace(plan, at=study if scale == _defaults(configs)[1] else f"{study}.{scale}")
+    return replace(plan, at=study if scale == choices.default_choice(configs)[1] else f"{study}.{scale}")
 
 
 def study_name(configs: Path, given: str) -> str:
@@ -206,7 +170,7 @@ def expand(name: str, scale_name: str, study: Study, scale: Scale, configs: Path
 def parse(name: str, study: Study, scale: Scale, configs: Path) -> ArmContext:
     """The study with its typed stages and with its arms, one for each combination of the values of axes. Raises UserError."""
     place = KeyPlace(f"{configs.name}/study/{name}.yaml")
-    plan = PlanBuilder(scale, (configs / "study" / name).parent)
+    plan = PlanBuilder(scale, (configs / "study" / name).parent, models_of_arm)
     base = study_context(study, scale, place, plan)
     declared.check_names(base)
     if study.controls is not None:
@@ -228,7 +192,7 @@ def _walk(context: ArmContext, arm: str, seed: int) -> ReportArm:
     """One arm at one seed: its models in order, then its evaluations. Where all of them run along its last stage, the arm is
     judged by those of its end."""
     context = replace(context, seed=seed)
-    path, end, tokenizer = resolve.models_of_arm(context, arm, seed)
+    path, end, tokenizer = models_of_arm(context, arm, seed)
     context = replace(context, tokenizer=tokenizer)
     evaluations, ends, rungs = {}, {}, list[ReportRung]()
     for name in context.study.evaluate:
@@ -266,6 +230,78 @@ def _rungs(context: ArmContext, name: str, along: str, path: list[ReportStage], 
                 digest = resolve.evaluation_stages(context, name, model, context.place.key("evaluate"), at)[0]
                 found.append(ReportRung(evaluation=name, stage=along, step=step, digest=digest))
     return found
+
+
+# -- the models of a path ----------------------------------------------------------------------------------------------------
+
+
+def models_of_arm(context: ArmContext, arm: str, seed: int) -> tuple[list[ReportStage], str, str]:
+    """The models of an arm at a seed in order, the reference to the last, and the digest of the stage that holds their tokenizer;
+    stages that do not vary over seeds are planned at the study's first. Raises UserError."""
+    vary = context.study.seeds.vary if context.study.seeds else []
+    combination = context.arms[arm]
+    path: list[ReportStage] = []
+    before: str | None = None
+    for part in combination.path:
+        name, step = arms.split_part(part)
+        stage = context.stages[name]
+        seeded = stage.by_seed or "seed" in table.KINDS[stage.kind].spec.model_fields
+        own = context.seeds()[0] if seeded and name not in vary else seed
+        if before is None and stage.marks:
+            made = context.plan.once(("tokenizer", repr(context.task)), partial(_fresh_tokenizer, context))
+            context = replace(context, tokenizer=made)
+        # A source is the same in all arms.
+        label = f"{arm}/{name}@{own}" if stage.marks else f"{stage.place.dotted}@{own}" if stage.by_seed else ""
+        digest = _model_stage(replace(context, start=(label, before) if before else None), stage, before, own, label)
+        context = replace(context, tokenizer=context.tokenizer or digest)
+        path.append(ReportStage(name=name, kind=stage.kind, digest=digest, step=step))
+        if step is not None and step not in (kept := context.plan.stages[digest].kept_steps()):
+            listed = ", ".join(map(str, kept)) or "none"
+            why = f"no checkpoint is kept at step {step}; kept: {listed} (see `checkpoints` of the stage)"
+            raise context.place.key("arms", combination.group, "path").error(why, part)
+        model = digest if step is None else f"{digest}@{step}"
+        before = before if table.KINDS[stage.kind].ends_path else model
+    return path, str(before), context.tokenizer
+
+
+def _model_stage(context: ArmContext, stage: StudyStage, before: str | None, seed: int, label: str) -> str:
+    """One stage of a path. `before` is the reference to the model that it starts from."""
+    spec, row = context.spec(stage), table.KINDS[stage.kind]
+    filled, deps = resolve.stage_references(context, stage, before, label)
+    if "seed" in type(spec).model_fields:
+        filled["seed"] = seed + (getattr(spec, "seed", 0) if "seed" in stage.settings else 0)
+    if isinstance(spec, RLSpec):
+        deps |= sets.audit_roles(context, stage, deps)
+        reward, named = with_roles(spec.reward)
+        filled |= {"reward": reward} if named else {}
+        deps |= {role: _rewarding(context, one, stage.place.key("reward")) for role, one in named.items()}
+        ends = [
+            (resolve.arm_models(context, arm, stage.place.key("references"))[1], w) for arm, w in (spec.references or {}).items()
+        ]
+        weights, roles = sets.by_digest(ends, "reference")
+        deps, filled = deps | roles, filled | ({"references": dict(zip(roles, weights, strict=True))} if ends else {})
+        episode, roles = resolve.episode_roles(context, spec.method.episode, stage.place.key("method", "episode"))
+        if episode is not spec.method.episode:
+            method = spec.method.model_copy(update={"episode": episode})
+            deps, filled = deps | roles, filled | {"method": method, "minibatches": spec.minibatches}
+    if "candidates" in row.planned:
+        filled["candidates"] = [step for step, _ in kept_candidates(str(before), context.plan.stages) if step != "end"]
+    return context.plan.add(stage.kind, context.settings(stage, seed), deps, stage.place, label, filled)
+
+
+def _rewarding(context: ArmContext, reward: ModelReward | JudgeReward, place: KeyPlace) -> str:
+    if isinstance(reward, ModelReward):
+        return resolve.reward_model(context, reward.model, place)
+    return resolve.judging_model(context, reward.arm, place.key("arm"))
+
+
+def _fresh_tokenizer(context: ArmContext) -> str:
+    """The tokenizer of fresh models of an arm."""
+    place = context.place.key("tokenizer")
+    names = sets.tokenizer_sets(context)
+    digests = [resolve.shard_digests(context, name, place.key("data"))[0] for name in names]
+    sets.refuse_tests(context, names, place.key("data"))
+    return context.plan.add("tokenizer", sets.tokenizer_spec(context), resolve.numbered_roles(digests, "data."), place)
 
 
 # -- check -------------------------------------------------------------------------------------------------------------------

@@ -1,9 +1,8 @@
-"""From names to stages: problem sets, evaluations and models, each resolved with all that it refers to. One recursion, since a
-problem set may be made with samples of the model that an arm ends with."""
+"""From names to stages: problem sets, the references of a stage, and evaluations, each resolved with all that it refers to. One
+recursion, which goes on through the models of an arm (`ModelsOfArm`): a problem set may be made with samples of its last one."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from interplay.core import random
@@ -13,21 +12,17 @@ from interplay.data.spec import DataSet
 from interplay.data.steps.spec import STEPS
 from interplay.data.steps.turns_spec import LIBRARY, WithEntries
 from interplay.evaluate.generate_spec import GenerateSpec, template_fields
-from interplay.evaluate.spec import EvaluateSpec
+from interplay.evaluate.spec import EvaluateSpec, sample_blocks
 from interplay.kinds import study_keys, table
 from interplay.report.spec import ReportStage
-from interplay.rl.reward_spec import JudgeReward, ModelReward, with_roles
-from interplay.rl.spec import RLSpec
 from interplay.rollout import seat_spec
 from interplay.rollout.spec import SeatsEpisode, library_of
-from interplay.study import arms, declared, sets
-from interplay.study.context import BEFORE, ArmContext, StudyStage, known_entry, with_changes
+from interplay.study import declared, sets
+from interplay.study.context import BEFORE, ArmContext, StudyStage, kept_candidates, known_entry, with_changes
 from interplay.study.spec import PINNED
 from interplay.tasks.families import task_family
 from interplay.tasks.family import Generator
 
-BLOCK = 32
-"""Samples per prompt of one evaluate stage. An evaluation of more consists of several, which the report reads as one."""
 Resolved = tuple[dict[str, Any], dict[str, str]]
 """Keys of a spec, and dependencies by role."""
 
@@ -88,7 +83,7 @@ def calibration_stage(context: ArmContext, place: KeyPlace) -> str:
     base = replace(context.unchanged or context, seed=seed, open_arms=context.open_arms)
 
     def made() -> str:
-        _, model, tokenizer = _at_seed(base, wanted.arm, base.place)
+        _, model, tokenizer = arm_models(base, wanted.arm, base.place)
         probe: dict[str, Any] = {"task": base.task, "split": "validation", "size": wanted.prompts * len(candidates)}
         probe |= {"bands": {"candidates": dict.fromkeys(candidates, 1 / len(candidates))}, "shares": {"candidates": 1.0}}
         problems = base.plan.add("problems", probe, {}, own, f"{own.dotted}.prompts")
@@ -169,7 +164,7 @@ def _step_roles(
         others = [problem_set(context, other, place.key("against")) for other in step["against"]]
         if issubclass(model, WithEntries):
             sets.refuse_tests(context, step["against"], place.key("against"))
-        yield from _numbered(others, f"against.{number}.").items()
+        yield from numbered_roles(others, f"against.{number}.").items()
 
 
 def _decontaminated(context: ArmContext, digest: str, place: KeyPlace) -> str:
@@ -185,7 +180,7 @@ def _decontaminated(context: ArmContext, digest: str, place: KeyPlace) -> str:
     if digest in others:
         raise place.error("one of the sets that decontaminate compares with; train on another")
     given = {"mix": [1.0], "steps": [wanted.model_dump(exclude={"against"})]}
-    deps = {"data.0": digest, **_numbered(others, "against.0.")}
+    deps = {"data.0": digest, **numbered_roles(others, "against.0.")}
     return context.plan.add("curate", given, deps, own, f"{context.plan.stages[digest].label} clean")
 
 
@@ -194,19 +189,10 @@ def _made_before(data: DataSet | None) -> bool:
     return data is not None and BEFORE in (data.arm, *(step.get("arm") for step in data.steps))
 
 
-def fresh_tokenizer(context: ArmContext) -> str:
-    """The tokenizer of fresh models of an arm."""
-    place = context.place.key("tokenizer")
-    names = sets.tokenizer_sets(context)
-    digests = [shard_digests(context, name, place.key("data"))[0] for name in names]
-    sets.refuse_tests(context, names, place.key("data"))
-    return context.plan.add("tokenizer", sets.tokenizer_spec(context), _numbered(digests, "data."), place)
-
-
 # -- references of stages ----------------------------------------------------------------------------------------------------
 
 
-def _references(context: ArmContext, stage: StudyStage, before: str | None, label: str) -> Resolved:
+def stage_references(context: ArmContext, stage: StudyStage, before: str | None, label: str) -> Resolved:
     """Keys of the spec and roles that the references of a stage come to, field by field. Raises UserError."""
     filled: dict[str, Any] = {}
     deps: dict[str, str] = {"init": before} if before else {}
@@ -280,7 +266,8 @@ def _samples(
     """Roles of the evaluations that a key asks for."""
     name, place, init = getattr(stage.references, key), stage.place.key(key), deps["init"]
     if mark.of == "candidates":
-        made = [evaluation_stages(context, name, model, place, f"{label}@{step}") for step, model in _candidates(context, init)]
+        kept = kept_candidates(init, context.plan.stages)
+        made = [evaluation_stages(context, name, model, place, f"{label}@{step}") for step, model in kept]
     elif mark.of == "init on each set":
         data = [dep for role, dep in deps.items() if role.startswith("data.")]
         made = [evaluation_stages(context, name, init, place, stage.place.dotted, problems) for problems in data]
@@ -291,14 +278,6 @@ def _samples(
     return {f"{mark.role}.{number}.{block}": one for number, blocks in enumerate(made) for block, one in enumerate(blocks)}
 
 
-def _candidates(context: ArmContext, init: str) -> list[tuple[int | str | None, str]]:
-    """(step or "end", reference) of the models that a stage chooses from; none where the stage before keeps no checkpoint."""
-    stage = context.plan.stages.get(init)
-    if stage is None or not stage.kept_steps():
-        return []
-    return [("end" if model == init else step, model) for step, model in stage.kept_models()]
-
-
 # -- evaluations ---------------------------------------------------------------------------------------------------------------
 
 
@@ -307,7 +286,7 @@ def evaluation_stages(
 ) -> list[str]:
     """The stages that evaluate a model, one for each block of samples, on the study's problem set or `problems` (a digest)."""
     stage = declared.check_kind(context, name, place)
-    deps = {"data": problems} if problems else _references(context, stage, None, label)[1]
+    deps = {"data": problems} if problems else stage_references(context, stage, None, label)[1]
     spec = context.spec(stage)
     assert isinstance(spec, EvaluateSpec)
     sets.check_evaluated(context.plan.stages[deps["data"]].spec, spec, stage.place)
@@ -315,61 +294,30 @@ def evaluation_stages(
     if spec.by_reward:
         deps = {**deps, "reward": reward_model(context, spec.by_reward.model, stage.place.key("by_reward", "model"))}
         if arm := spec.by_reward.reference:
-            deps["reference"] = _at_seed(context, arm, stage.place.key("by_reward", "reference"))[1]
+            deps["reference"] = arm_models(context, arm, stage.place.key("by_reward", "reference"))[1]
     if arm := spec.probe.against if spec.probe else "":
-        deps = {**deps, "compared": _at_seed(context, arm, stage.place.key("probe", "against"))[1]}
+        deps = {**deps, "compared": arm_models(context, arm, stage.place.key("probe", "against"))[1]}
     filled = {key: named.with_roles() for key in ("by_reward", "probe") if (named := getattr(spec, key))}
     if arms_asked := {one.arm for one in spec.judged.values() if one.arm}:
         ends = {arm: judging_model(context, arm, stage.place.key("judged")) for arm in arms_asked}
-        judges = _numbered(ends.values(), "judge.")
+        judges = numbered_roles(ends.values(), "judge.")
         roles = {model: role for role, model in judges.items()}
         asked = {name: {"arm": roles[ends[one.arm]]} if one.arm else {} for name, one in spec.judged.items()}
         placed = {name: one.model_copy(update=asked[name]) for name, one in spec.judged.items()}
         deps, filled = {**deps, **judges}, {**filled, "judged": placed}
-    episode, named = _episode(replace(context, start=(label, model)), spec.episode, stage.place.key("episode"))
+    episode, named = episode_roles(replace(context, start=(label, model)), spec.episode, stage.place.key("episode"))
     deps, filled = {**deps, **named}, filled if episode is spec.episode else {**filled, "episode": episode}
-    made = [plan.add(stage.kind, given, {"model": model, **deps}, stage.place, label, filled | one) for one in blocks_of(spec)]
+    deps = {"model": model, **deps}
+    made = [plan.add(stage.kind, given, deps, stage.place, label, filled | block) for block in sample_blocks(spec)]
     if len(made) > 1:
         plan.blocks[made[0]] = made[1:]
     return made
 
 
-def blocks_of(spec: EvaluateSpec) -> list[dict[str, Any]]:
-    """The keys by which the blocks of an evaluation differ; none where one is enough. The first scores gold and probes."""
-    if spec.num_samples <= BLOCK:
-        return [{}]
-    starts = range(0, spec.num_samples, BLOCK)
-    parts = [{"num_samples": min(BLOCK, spec.num_samples - start), "first_sample": spec.first_sample + start} for start in starts]
-    return [parts[0], *({**part, "nll": False, "probe": None} for part in parts[1:])]
-
-
 # -- models --------------------------------------------------------------------------------------------------------------------
 
 
-def _model_stage(context: ArmContext, stage: StudyStage, before: str | None, seed: int, label: str) -> str:
-    """One stage of a path. `before` is the reference to the model that it starts from."""
-    spec, row = context.spec(stage), table.KINDS[stage.kind]
-    filled, deps = _references(context, stage, before, label)
-    if "seed" in type(spec).model_fields:
-        filled["seed"] = seed + (getattr(spec, "seed", 0) if "seed" in stage.settings else 0)
-    if isinstance(spec, RLSpec):
-        deps |= sets.audit_roles(context, stage, deps)
-        reward, named = with_roles(spec.reward)
-        filled |= {"reward": reward} if named else {}
-        deps |= {role: _rewarding(context, one, stage.place.key("reward")) for role, one in named.items()}
-        ends = [(_at_seed(context, arm, stage.place.key("references"))[1], w) for arm, w in (spec.references or {}).items()]
-        weights, roles = sets.by_digest(ends, "reference")
-        deps, filled = deps | roles, filled | ({"references": dict(zip(roles, weights, strict=True))} if ends else {})
-        episode, roles = _episode(context, spec.method.episode, stage.place.key("method", "episode"))
-        if episode is not spec.method.episode:
-            method = spec.method.model_copy(update={"episode": episode})
-            deps, filled = deps | roles, filled | {"method": method, "minibatches": spec.minibatches}
-    if "candidates" in row.planned:
-        filled["candidates"] = [step for step, _ in _candidates(context, str(before)) if step != "end"]
-    return context.plan.add(stage.kind, context.settings(stage, seed), deps, stage.place, label, filled)
-
-
-def _episode(context: ArmContext, episode: Any, place: KeyPlace) -> tuple[Any, dict[str, str]]:
+def episode_roles(context: ArmContext, episode: Any, place: KeyPlace) -> tuple[Any, dict[str, str]]:
     """The episode with roles in place of the arms on its seats, or of the library that its context names, and what these roles
     refer to; itself where it names neither. Raises UserError."""
     if isinstance(episode, SeatsEpisode):
@@ -379,15 +327,15 @@ def _episode(context: ArmContext, episode: Any, place: KeyPlace) -> tuple[Any, d
     return episode, {}
 
 
-def _numbered(references: Iterable[str], prefix: str) -> dict[str, str]:
+def numbered_roles(references: Iterable[str], prefix: str) -> dict[str, str]:
     """Role -> reference, each reference once."""
     return {f"{prefix}{number}": reference for number, reference in enumerate(sorted(set(references)))}
 
 
 def _seated(context: ArmContext, episode: SeatsEpisode, place: KeyPlace) -> tuple[SeatsEpisode, dict[str, str]]:
     """The episode with roles `seat.<i>` in place of arms; role -> reference of the model that the arm ends with."""
-    ends = {arm: _at_seed(context, arm, place.key("seats"))[1] for arm in seat_spec.models_of(episode.seats)}
-    seated = _numbered(ends.values(), seat_spec.SEAT)
+    ends = {arm: arm_models(context, arm, place.key("seats"))[1] for arm in seat_spec.models_of(episode.seats)}
+    seated = numbered_roles(ends.values(), seat_spec.SEAT)
     roles = {model: role for role, model in seated.items()}
     seats = seat_spec.with_roles(episode.seats, {arm: roles[model] for arm, model in ends.items()})
     return episode.model_copy(update={"seats": seats}), seated
@@ -404,35 +352,6 @@ def _with_library(context: ArmContext, episode: Any, name: str, place: KeyPlace)
     return episode.model_copy(update={"context": shown}), {LIBRARY: made}
 
 
-def models_of_arm(context: ArmContext, arm: str, seed: int) -> tuple[list[ReportStage], str, str]:
-    """The models of an arm at a seed in order, the reference to the last, and the digest of the stage that holds their tokenizer;
-    stages that do not vary over seeds are planned at the study's first. Raises UserError."""
-    vary = context.study.seeds.vary if context.study.seeds else []
-    combination = context.arms[arm]
-    path: list[ReportStage] = []
-    before: str | None = None
-    for part in combination.path:
-        name, step = arms.split_part(part)
-        stage = context.stages[name]
-        seeded = stage.by_seed or "seed" in table.KINDS[stage.kind].spec.model_fields
-        own = context.seeds()[0] if seeded and name not in vary else seed
-        if before is None and stage.marks:
-            made = context.plan.once(("tokenizer", repr(context.task)), partial(fresh_tokenizer, context))
-            context = replace(context, tokenizer=made)
-        # A source is the same in all arms.
-        label = f"{arm}/{name}@{own}" if stage.marks else f"{stage.place.dotted}@{own}" if stage.by_seed else ""
-        digest = _model_stage(replace(context, start=(label, before) if before else None), stage, before, own, label)
-        context = replace(context, tokenizer=context.tokenizer or digest)
-        path.append(ReportStage(name=name, kind=stage.kind, digest=digest, step=step))
-        if step is not None and step not in (kept := context.plan.stages[digest].kept_steps()):
-            listed = ", ".join(map(str, kept)) or "none"
-            why = f"no checkpoint is kept at step {step}; kept: {listed} (see `checkpoints` of the stage)"
-            raise context.place.key("arms", combination.group, "path").error(why, part)
-        model = digest if step is None else f"{digest}@{step}"
-        before = before if table.KINDS[stage.kind].ends_path else model
-    return path, str(before), context.tokenizer
-
-
 def arm_end(context: ArmContext, arm: Any, place: KeyPlace) -> str:
     """Reference to the model that an arm ends with at the replicate that is planned, for a problem set that is made with its
     samples; of `before` to the model that the reader of the set starts from. Raises UserError when that arm itself is trained on
@@ -444,36 +363,30 @@ def arm_end(context: ArmContext, arm: Any, place: KeyPlace) -> str:
     known_entry(context.arms, arm, place, "arm")
     if arm in context.open_arms:
         raise place.error("that arm is itself trained on this set; name one that is not", arm)
-    return _at_seed(context, arm, place)[1]
+    return arm_models(context, arm, place)[1]
 
 
 def reward_model(context: ArmContext, arm: str, place: KeyPlace) -> str:
     """Reference to the reward model that an arm ends with at the replicate that is planned. Raises UserError."""
-    last = _at_seed(context, arm, place)[0][-1]
+    last = arm_models(context, arm, place)[0][-1]
     if not table.KINDS[last.kind].ends_path:
         raise place.error(f"ends with {last.name} of kind {last.kind}; name an arm that ends with one of kind reward_model", arm)
     return last.digest if last.step is None else f"{last.digest}@{last.step}"
 
 
-def _rewarding(context: ArmContext, reward: ModelReward | JudgeReward, place: KeyPlace) -> str:
-    if isinstance(reward, ModelReward):
-        return reward_model(context, reward.model, place)
-    return judging_model(context, reward.arm, place.key("arm"))
-
-
 def judging_model(context: ArmContext, arm: str, place: KeyPlace) -> str:
     """Reference to the language model that an arm ends with at the replicate that is planned. Raises UserError."""
-    path, end, _ = _at_seed(context, arm, place)
+    path, end, _ = arm_models(context, arm, place)
     if path and table.KINDS[path[-1].kind].ends_path:
         raise place.error(f"ends with {path[-1].name}, which gives scores and no text; name an arm that ends with a policy", arm)
     return end
 
 
-def _at_seed(context: ArmContext, arm: str, place: KeyPlace) -> tuple[list[ReportStage], str, str]:
+def arm_models(context: ArmContext, arm: str, place: KeyPlace) -> tuple[list[ReportStage], str, str]:
     """The models of another arm at the replicate that is planned."""
     known_entry(context.arms, arm, place, "arm")
     if arm in context.open_arms:
         raise place.error("that arm is itself made with this; name one that is not", arm)
     seed = context.replicate
     changed = with_changes(context, context.arms[arm].set)
-    return models_of_arm(replace(changed, open_arms=(*context.open_arms, arm), seed=seed), arm, seed)
+    return context.plan.models_of_arm(replace(changed, open_arms=(*context.open_arms, arm), seed=seed), arm, seed)
