@@ -105,7 +105,7 @@ $(VLLM_VENV)/ready: pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "Interplay needs Python 3.11 or newer on the PATH, or named as PYTHON=..." >&2; exit 2; }
 	$(PYTHON) -m venv $(VLLM_VENV)
 	$(VLLM_VENV)/bin/python tools/install.py -c constraints.txt torch==2.13.0
-	$(VLLM_VENV)/bin/python tools/install.py -c constraints.txt -e ".[$(VLLM)]" pytest
+	$(VLLM_VENV)/bin/python tools/install.py -c constraints.txt -e ".[$(VLLM)]" pytest hypothesis
 	test $(VLLM) = vllm || $(VLLM_VENV)/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	touch $@
 
