@@ -21,6 +21,14 @@ def test_the_target_moves_with_the_mean_reward_and_stays_within_the_scale() -> N
     assert draws.metrics() == {"target": 0.0}
 
 
+def test_a_step_that_measured_no_prompt_leaves_the_target() -> None:
+    """As where all completions start from a prefix, or none of a window ended."""
+    draws = made("ada_rft", deck([11]), target=20)
+    draws.observe(1, [])
+    draws.learn(1)
+    assert draws.metrics() == {"target": 20}
+
+
 def test_the_nearest_come_first_and_none_again_before_all_have_come() -> None:
     draws = made("ada_rft", deck([11]), target=50)  # ops 0..10: difficulties 0, 10, .., 100
     assert set(draws.select(3, 1)) == {4, 5, 6}

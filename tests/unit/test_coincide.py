@@ -146,6 +146,13 @@ def test_equal_gradients_are_found_by_what_members_say_and_not_by_name() -> None
     assert rl(product).equal_gradients() != rl({**CLIPPED, "loss_type": "grpo"}).equal_gradients(), "rows weigh by their lengths"
 
 
+@pytest.mark.parametrize("weighed", [{"loss_agg_mode": "token-mean"}, {"loss_denominator": 64}])
+def test_whatever_weighs_its_tokens_cispo_is_no_clipped_surrogate(weighed: dict[str, Any]) -> None:
+    plain, cispo = ({**CLIPPED, "epsilon_high": 5.0, "loss_type": name, **weighed} for name in ("dapo", "cispo"))
+    assert rl(plain, minibatches=4).equal_gradients() != rl(cispo, minibatches=4).equal_gradients()
+    assert rl(plain).equal_gradients() == rl(cispo).equal_gradients(), "all ratios are 1"
+
+
 # --- minibatches of a method ---
 
 

@@ -169,6 +169,12 @@ def learnt(draws: GainRl, rewards: dict[int, tuple[float, ...]]) -> float:
     return draws.mu
 
 
+def test_a_step_that_measured_no_prompt_leaves_the_centre() -> None:
+    draws = with_scores([(0.4, 0.9), (0.2, 0.9)], mu=1.0)
+    assert learnt(draws, {}) == 1.0
+    assert draws.metrics() == {"mu": 1.0, "angle": 0.0}
+
+
 def test_the_centre_moves_by_the_published_rule() -> None:
     draws = with_scores([(0.4, 0.9), (0.2, 0.9), (0.0, 0.9)])
     rise = 500 * math.tanh(2 * (0.75 - 0.5)) + 500 * math.tanh(2 * 0.3)

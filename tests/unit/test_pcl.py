@@ -81,6 +81,15 @@ def test_only_k_times_m_prompts_are_candidates_and_all_come_up_once_an_epoch() -
     assert sorted(seen) == list(range(40))
 
 
+def test_a_step_that_measured_no_prompt_teaches_nothing_and_logs_numbers() -> None:
+    draws, known = with_values([0.25] * 8)
+    draws.select(2, 1)
+    draws.observe(1, [])
+    draws.learn(1)
+    assert draws.metrics() == {"value": 0.25, "error": 0.0, "explained_variance": 0.0}
+    assert not known.taught
+
+
 def test_no_prompt_is_taken_twice_unless_there_are_too_few() -> None:
     draws, _ = with_values([0.5, 0.4, 0.9], candidates=4)
     assert draws.select(3, 1) == [0, 1, 2]

@@ -152,6 +152,13 @@ def test_the_buffer_keeps_the_latest_only() -> None:
     assert edits_before_advantage(batch_of([0], [0]), now).completions == ["", "b", "c"]
 
 
+def test_a_gold_solution_is_not_remembered_as_what_was_sampled() -> None:
+    memory = Memory(10)
+    now = now_of(edits=[Demonstrations(), Replay()], memory=memory, gold=gold)
+    edits_before_advantage(batch_of([0, 0, 1, 0], [3, 3, 4, 4]), now)
+    assert sorted(memory.notes[BUFFER]) == ["4.0", "4.1"]
+
+
 # --- gold solutions ---
 
 
@@ -170,6 +177,17 @@ def test_groups_with_few_successes_give_way_to_the_gold_solution() -> None:
     assert advantage[-1].tolist() == pytest.approx([0.3] * 3)
     assert advantage[:2, 0].tolist() == pytest.approx(advantages(GroupAdvantage(), batch, now)[2:4, 0].tolist())
     assert bears[-1].all()
+
+
+def test_rows_that_a_continuation_keeps_out_of_the_statistics_are_no_gold_solutions() -> None:
+    """Of prompt 6 a failed refinement, which critique keeps with `failed: keep`."""
+    batch = batch_of([0, 0, 1, 0, 0], [5, 5, 6, 6, 6], excluded=torch.tensor([False] * 4 + [True]))
+    now = now_of(edits=[Demonstrations(sft_loss_coef=0.3)], gold=gold)
+    kept = edits_before_advantage(batch, now)
+    _, advantage, _ = edited(kept, now)
+    assert kept.row.tolist() == [2, 3, 4, -1]
+    assert advantage[:, 0].tolist() == pytest.approx([*advantages(GroupAdvantage(), kept, now)[:3, 0].tolist(), 0.3])
+    assert float(advantage[2, 0]) < 0
 
 
 def test_the_gate_decides_how_many_successes_are_few() -> None:

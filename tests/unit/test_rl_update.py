@@ -101,6 +101,14 @@ def test_scores_are_those_of_each_sequence_alone() -> None:
         assert got.logp[i, n:].tolist() == [0] * (LONGEST - n)
 
 
+def test_a_large_vocabulary_in_int8_has_one_log_probability_with_and_without_entropies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the first ratio of a step with an entropy bonus would not be 1: its old log-probabilities come without entropies."""
+    monkeypatch.setattr("interplay.model.decoder.LARGE_VOCABULARY", VOCABULARY)
+    policy, batch = decoder(), batch_of(REWARDS)
+    plain, told = (scores(policy, batch, torch.arange(len(batch)), 1.0, torch.int8, entropy).logp for entropy in (False, True))
+    assert torch.equal(plain, told)
+
+
 def test_temperature_divides_the_logits() -> None:
     policy, batch = decoder(), batch_of(REWARDS)
     got = scores(policy, batch, torch.tensor([0]), 2.0, torch.float32).logp[0, 0]

@@ -115,7 +115,20 @@ EXPRESSED: list[tuple[dict[str, Any], dict[str, Any]]] = [
         },
         {"algorithm.adv_estimator": "grpo_passk", "actor.policy_loss.loss_mode": "cispo", "actor.clip_ratio_high": 4.0},
     ),
+    (
+        {
+            "minibatches": 2,
+            "loss": {"name": "clipped", "loss_type": "cispo", "epsilon_high": 5.0, "loss_agg_mode": "seq-mean-token-mean"},
+        },
+        {
+            "actor.policy_loss.loss_mode": "cispo",
+            "actor.clip_ratio_low": 1.0,
+            "actor.clip_ratio_high": 4.0,
+            "actor.loss_agg_mode": "seq-mean-token-mean",
+        },
+    ),
 ]
+CISPO_ROWS = {"loss_type": "cispo", "loss_agg_mode": "token-mean", "importance_sampling_level": "sequence"}
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"dtype": "float32"}, r"trainer = verl: dtype = float32: verl has bfloat16; write that, or trainer: native"),
     ({"engine": "hf"}, r"engine = hf: verl has vllm"),
@@ -128,6 +141,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         r"method\.sampler\.name = format_ladder: verl has uniform or easy_to_hard or hard_first",
     ),
     ({"minibatches": 4}, r"method\.loss\.loss_type = dapo: verl has bnpo or grpo or dr_grpo or luspo"),
+    ({"method": {"loss": {"name": "clipped", **CISPO_ROWS}}}, r"importance_sampling_level = sequence: verl has token; write"),
     ({"method": {"loss": {"name": "clip_cov"}}}, r"method\.loss\.name = clip_cov: verl has clipped"),
     ({"method": {"loss": {"name": "clipped", "delta": 0.5}}}, r"method\.loss\.delta = 0\.5: verl has null"),
     ({"reward": {"name": "shuffled"}}, r"reward\.name = shuffled: verl has outcome"),

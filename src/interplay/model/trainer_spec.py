@@ -315,12 +315,11 @@ def _verl_advantage(advantage: Spec, critic: Spec | None) -> Mapping[str, tuple[
 def _verl_loss(loss: Spec, advantage: Spec, minibatches: int) -> Mapping[str, tuple[Any, ...]]:
     """verl takes means over an optimiser step, weighs entropy as the loss, and clips ratios of sequences without a cap."""
     means = ("bnpo", "grpo", "dr_grpo", "luspo", *(("dapo",) if minibatches == 1 else ()))
-    cispo = loss.get("loss_type") == "cispo" and not loss["loss_agg_mode"]
     found: dict[str, tuple[Any, ...]] = {"method.loss.importance_sampling_level": ("token", "sequence_token")}
     if loss["name"] == "sapo":
         found |= {"method.loss.loss_agg_mode": (None, "seq-mean-token-mean"), "method.loss.importance_sampling_level": ("token",)}
         means = ("grpo",)
-    elif cispo:
+    elif loss.get("loss_type") == "cispo":
         means, found["method.loss.importance_sampling_level"] = ("cispo",) if minibatches == 1 else means, ("token",)
     elif advantage["name"] != "gae" and advantage.get("baseline") != "none":  # one advantage for all tokens of a row
         found["method.loss.importance_sampling_level"] = ("token", "sequence", "sequence_token")

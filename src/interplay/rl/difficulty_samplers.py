@@ -53,7 +53,9 @@ class AdaRft(sampler.WeightedSampler):
         self.rewards += [outcome.reward for outcome in outcomes]
 
     def learn(self, step: int) -> None:
-        """Move the target."""
+        """Move the target; not where no group measured the policy on its bare prompt."""
+        if not self.rewards:
+            return
         mean = float(np.mean(self.rewards))
         pull = torch.tensor(self.spec.alpha * (mean - self.spec.beta), dtype=torch.float64)
         moved = self.target + self.spec.eta * (float(self.deck.by.tanh(pull)) if self.deck.by.exact else np.tanh(float(pull)))

@@ -36,7 +36,12 @@ class DynamicSampling(Exact):
     differs."""
     metric: Annotated[Literal["advantage", "acc"], Since("advantage")] = "advantage"
     """Which groups are dropped: those without an advantage, or those whose completions are all right or all wrong, though a
-    shaping has made their rewards different (acc, as in verl's filter_groups.metric)."""
+    shaping has made their rewards different (acc, as in verl's filter_groups.metric). Advantages that read a critic are not known
+    yet, and want acc."""
+
+    def refuses(self) -> frozenset[str]:
+        """A critic, whose values come after all groups are drawn."""
+        return self.REFUSES | ({"reads_critic"} if self.metric == "advantage" else set())
 
 
 class D3S(Exact):

@@ -43,7 +43,7 @@ def replay(spec: specs.Replay, batch: Batch, now: StepContext) -> Batch:
             other = not kinds.pop()
             past = buffer.get(f"{int(batch.ids[here[0]])}.{int(other)}", [])
             more += [_row(batch, int(here[0]), old, other, off_policy=torch.tensor([True])) for old in past[-spec.rows :]]
-    for i in range(len(batch)):
+    for i in (batch.row >= 0).nonzero()[:, 0].tolist():
         kept = buffer.setdefault(f"{int(batch.ids[i])}.{int(batch.right[i])}", [])
         kept.append(row_note(batch, i))
         del kept[: -spec.keep]
@@ -78,7 +78,8 @@ def demonstrated(spec: specs.Demonstrations, batch: Batch, advantage: Tensor, be
         return batch, advantage, bears
     scale = now.max_completion_length / batch.lengths if spec.own_mean else torch.ones(len(batch))
     gold = (spec.sft_loss_coef * scale)[:, None].to(advantage.dtype)
-    return batch, torch.where(batch.excluded[:, None] & batch.mask(), gold, advantage), bears
+    theirs = batch.excluded & (batch.row < 0)  # a continuation's own rows may be excluded, too
+    return batch, torch.where(theirs[:, None] & batch.mask(), gold, advantage), bears
 
 
 def _row(batch: Batch, like: int, note: dict[str, Any], right: bool, **marks: Any) -> Batch:

@@ -100,7 +100,7 @@ def scores(
         return Scores(logp, room.masked_scatter(where, -exact.in_order(exact.exp(logs) * logs, 1)))
 
     def piece(mine: Tensor, token: Tensor, *copied: Tensor) -> tuple[Tensor, ...]:
-        logs = log_softmax(acting_logits(decoder, lagged, mine, token, copied) / temperature, dim=-1)
+        logs = log_softmax(acting_logits(decoder, lagged, mine, token, copied, dtype) / temperature, dim=-1)
         logp = logs.gather(1, token[:, None])[:, 0]
         if not with_entropy:
             return (logp,)
@@ -113,10 +113,12 @@ def scores(
     return Scores(*(room.masked_scatter(where, part.cpu()) for part in made), *(() if with_entropy else (None,)))
 
 
-def acting_logits(decoder: Decoder, lagged: Lagged | None, found: Tensor, tokens: Tensor, copied: Sequence[Tensor]) -> Tensor:
-    """(M,V) logits at final hidden states (M,D), before `tokens` (M,); minus infinity outside the nucleus of the `lagged` copy,
-    whose states are `copied` (`copied_states`)."""
-    logits = decoder.logits(found)
+def acting_logits(
+    decoder: Decoder, lagged: Lagged | None, found: Tensor, tokens: Tensor, copied: Sequence[Tensor], dtype: torch.dtype
+) -> Tensor:
+    """(M,V) logits at final hidden states (M,D) of `dtype`, before `tokens` (M,); minus infinity outside the nucleus of the
+    `lagged` copy, whose states are `copied` (`copied_states`)."""
+    logits = decoder.logits(found, dtype)
     return logits if lagged is None else logits.masked_fill(~inside(lagged, copied[0], tokens), -math.inf)
 
 
@@ -168,7 +170,7 @@ def collisions(
     found = torch.zeros(batch.tokens.shape)
 
     def piece(mine: Tensor, token: Tensor, *copied: Tensor) -> tuple[Tensor]:
-        logits = acting_logits(decoder, lagged, mine, token, copied)
+        logits = acting_logits(decoder, lagged, mine, token, copied, dtype)
         return ((logits / temperature).softmax(-1).square().sum(-1),)
 
     with torch.no_grad():
@@ -288,9 +290,9 @@ def compared(
     tokens = batch.tokens[rows][where].to(found.device)
 
     def piece(mine: Tensor, other: Tensor, token: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        logs = log_softmax(decoder.logits(mine) / temperature, dim=-1)
+        logs = log_softmax(decoder.logits(mine, dtype) / temperature, dim=-1)
         with torch.no_grad():
-            said = log_softmax(decoder.logits(other) / temperature, dim=-1)
+            said = log_softmax(decoder.logits(other, dtype) / temperature, dim=-1)
         entropy = -(logs.exp() * logs).sum(1) if with_entropy else logs.new_zeros(len(logs))
         return logs.gather(1, token[:, None])[:, 0], divergence(said, logs), entropy
 

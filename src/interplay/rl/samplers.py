@@ -113,8 +113,12 @@ class GainRl(sampler.WeightedSampler):
         self.outcomes += outcomes
 
     def learn(self, step: int) -> None:
-        """Move mu on. The angle of a step is the mean within its questions, as the initial policy saw them."""
+        """Move mu on, but where no group measured the policy on its bare prompt. The angle of a step is the mean within its
+        questions, as the initial policy saw them."""
         spec = self.spec
+        if not self.outcomes:
+            self.mu_before, self.logged = self.mu, {"mu": self.mu, "angle": 0.0}
+            return
         reward = float(np.mean([min(max(outcome.reward, 0.0), 1.0) for outcome in self.outcomes]))
         angle = float(np.mean([float(self.angles()[outcome.id, 0]) for outcome in self.outcomes]))
         rise = spec.step * (math.tanh(spec.alpha * (reward - spec.beta)) + math.tanh(spec.alpha * angle))
@@ -226,15 +230,19 @@ class Pcl(sampler.Sampler):
     def learn(self, step: int) -> None:
         """Teach V the step's rewards: it predicts those of the next step as they were under the policy of this one."""
         self.logged = self._measure()
-        self.value.learn(self.outcomes)
+        if self.outcomes:
+            self.value.learn(self.outcomes)
         self.predicted, self.outcomes = {}, []
 
     def _measure(self) -> dict[str, float]:
+        value = float(np.mean(list(self.predicted.values())))
+        if not self.outcomes:
+            return {"value": value, "error": 0.0, "explained_variance": 0.0}
         rewards = np.array([outcome.reward for outcome in self.outcomes])
         errors = rewards - [self.predicted[outcome.id] for outcome in self.outcomes]
         spread = rewards.var()
         return {
-            "value": float(np.mean(list(self.predicted.values()))),
+            "value": value,
             "error": float(np.sqrt((errors**2).mean())),
             "explained_variance": float(1 - errors.var() / spread) if spread else 0.0,
         }

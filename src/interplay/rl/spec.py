@@ -317,10 +317,11 @@ class RLSpec(TrainedSpec, ExactSpec, TunedSpec):
     def equal_gradients(self) -> "RLSpec":
         """One spec in place of all whose runs have the gradients of this one."""
         loss: Any = self.method.loss.at_ratio_one() if self.ratio_is_one() else self.method.loss
-        weights = AGGREGATED.get(loss.loss_agg_mode, loss.loss_type)
-        if getattr(loss, "loss_denominator", None) or (weights == "bnpo" and self.minibatches == 1):
+        cispo = loss.loss_type == "cispo"  # a surrogate of its own, whatever weighs its tokens
+        weights = loss.loss_type if cispo else AGGREGATED.get(loss.loss_agg_mode, loss.loss_type)
+        if not cispo and (getattr(loss, "loss_denominator", None) or (weights == "bnpo" and self.minibatches == 1)):
             weights = "dapo"
-        mode = loss.loss_agg_mode if loss.entropy_coef or self.method.critic else None
+        mode = loss.loss_agg_mode if cispo or loss.entropy_coef or self.method.critic else None
         estimator = {"k1+": "k2", "k3+": "k2"}.get(loss.kl_estimator, loss.kl_estimator) if loss.refers() else "k3"
         estimator = loss.kl_estimator if loss.use_bias_correction_kl else estimator
         loss = loss.model_copy(update={"loss_type": weights, "loss_agg_mode": mode, "kl_estimator": estimator})

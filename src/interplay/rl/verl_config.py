@@ -153,7 +153,7 @@ def _policy_loss(loss: Any) -> Json:
     """The loss, and where it clips."""
     low, high = getattr(loss, "epsilon", 0.2), getattr(loss, "epsilon_high", None)
     high, cap, mode = low if high is None else high, getattr(loss, "delta", None) or 1e9, loss.name
-    if loss.name == "clipped" and loss.loss_type == "cispo" and loss.loss_agg_mode is None:
+    if loss.name == "clipped" and loss.loss_type == "cispo":
         mode, low, high = "cispo", 1.0 if loss.cispo_epsilon_low is None else loss.cispo_epsilon_low, high - 1
     elif loss.name == "clipped":
         mode = "vanilla" if loss.importance_sampling_level == "token" else "gspo"
