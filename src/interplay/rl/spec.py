@@ -317,7 +317,7 @@ class RLSpec(TrainedSpec, ExactSpec, TunedSpec):
     def equal_gradients(self) -> "RLSpec":
         """One spec in place of all whose runs have the gradients of this one."""
         loss: Any = self.method.loss.at_ratio_one() if self.ratio_is_one() else self.method.loss
-        cispo = loss.loss_type == "cispo"  # a surrogate of its own, whatever weighs its tokens
+        cispo = loss.loss_type == "cispo"  # a surrogate of its own, however its tokens are weighed
         weights = loss.loss_type if cispo else AGGREGATED.get(loss.loss_agg_mode, loss.loss_type)
         if not cispo and (getattr(loss, "loss_denominator", None) or (weights == "bnpo" and self.minibatches == 1)):
             weights = "dapo"
