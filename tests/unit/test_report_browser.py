@@ -235,6 +235,7 @@ def test_completions_are_filtered_and_a_cell_opens_to_its_chain(written: Path) -
         select.value = "value";
         select.dispatchEvent(new Event("change"));
         document.querySelector('button[data-cell*="/edge/"]').click();
+        while (!document.getElementById("cell").open) await wait(10);   // its data are unpacked first
         return [every, shown(), document.getElementById("count").textContent, document.getElementById("cell-body").innerText];""",
     )
     assert set(every) == {"none", "value"}

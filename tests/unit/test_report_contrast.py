@@ -3,7 +3,6 @@
 import csv
 import io
 import itertools
-import json
 import re
 from pathlib import Path
 
@@ -228,7 +227,7 @@ def test_the_page_shows_verdicts_and_every_number_leads_to_its_data(answer: answ
     assert '<span class="chip none">no information</span>' in written
     key = "fight_contrast/pcl=1 − grpo=1/edge/strict_pass@1"
     assert f'data-cell="{key}"' in written
-    data = json.loads(re.search(r'id="provenance">(.*?)</script>', written)[1])
+    data = study.read_provenance(written)
     assert sorted(re.findall(r'data-cell="([^"]*)"', written)) == sorted(data["cells"])
     assert data["cells"][key]["command"].startswith("interplay explain toy fight_contrast 'pcl=1 - grpo=1' edge/strict_pass@1")
 

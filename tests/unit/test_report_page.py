@@ -301,3 +301,24 @@ def test_a_table_with_the_differences_of_many_arms_is_folded(arms: int, folded: 
     differences, values = tables.difference_grid(found, asked), tables.value_grid(found, asked)
     assert page.present_table("main", differences, "Main", behind)["folded"] == folded
     assert not page.present_table("main", values, "Main", behind)["folded"]
+
+
+def test_a_page_of_hundreds_of_stages_over_eight_bases_stays_below_a_megabyte_and_a_half(tmp_path: Path) -> None:
+    """13 arms at 8 seeds, 313 stages, 520 cells with differences, figures with a curve for each seed."""
+    arms, inputs = [], {}
+    for seed in range(8):
+        for place in range(13):
+            digest, model = f"e{place:05d}x{seed:05d}", f"m{place:05d}x{seed:05d}"
+            inputs[digest] = study.write_evaluation(tmp_path, digest, {2: [4, 2], 4: [place % 5, seed % 5]}, model=model)
+            inputs[model] = study.write_record(tmp_path, model, "rl", study.RL, METRICS, {"init": f"p{place:05d}x{seed:05d}"})
+            study.write_steps(inputs[model], reward=[(place * step + seed) % 17 / 17 for step in range(40)])
+            path = [f"base:pretrain:p{place:05d}x{seed:05d}", f"rl:rl:{model}"]
+            arms.append(study.arm(f"arm_{place}", seed, path, digest, control="arm_0" if place else None))
+    tabled = {"columns": ["id", "edge", "op:2", "op:4"], "cells": ["strict_pass@1", "answer_pass@1", "strict_pass@4"]}
+    named = {f"table_{number}": tabled for number in range(5)}
+    drawn = {f"reward_{number}": {"x": "step", "y": "reward"} for number in range(4)}
+    spec = study.spec(arms, tables=named, figures=drawn)
+    made = answers.answer_study(frame.read_results(spec, inputs))
+    written = page.render_page(made, provenance.of_inputs(spec, inputs), [])
+    assert written.count('class="chart"') == 4
+    assert len(written.encode()) < 1_500_000

@@ -281,7 +281,7 @@ DASHES = {"-": "", "--": "6 3", "-.": "7 3 2 3", ":": "2 3", "None": "0 9999"}
 
 def read_chart(canvas: Canvas) -> Json:
     """`panels`: title, axes `x` and `y`, `lines`, `bars`, `cells`, `marks`. Numbers are in the units of the axes; `points` are
-    [x, y, low, high], the interval null where there is none.
+    [x, y, low, high], the interval null where there is none; a `thin` curve is [x, y], or y at the x of the points.
 
     Axes: label, log, limits, `ticks` as [place, text] where they are fixed, and whether these are names at 0, 1, ... ."""
     bars = {id(axis) for axis in canvas.axes if axis.get_label() == "<colorbar>"}
@@ -320,7 +320,7 @@ def _lines(axis: Axes) -> Iterator[Json]:
         elif not name.startswith("_"):
             between = intervals.get(name, {})
             points = [[x, y, *between.get(x, (None, None))] for x, y in _pairs(line)]
-            thin = [_pairs(other) for other, label in labels.items() if label == f"_{name}"]
+            thin = [_thin(other, points) for other, label in labels.items() if label == f"_{name}"]
             yield {"name": name, **_pen(line), "points": points, "thin": thin}
 
 
@@ -333,6 +333,12 @@ def _pen(line: Line2D) -> Json:
 def _pairs(line: Line2D) -> list[list[float | None]]:
     data: Any = line.get_data()
     return [[_short(x), _short(y)] for x, y in zip(*data, strict=True)]
+
+
+def _thin(line: Line2D, points: list[list[Any]]) -> list[Any]:
+    """The curve of a seed to four digits: y alone where it has the places of the curve that it belongs to."""
+    pairs = [[x, None if y is None else float(f"{y:.4g}")] for x, y in _pairs(line)]
+    return [y for _, y in pairs] if [x for x, _ in pairs] == [point[0] for point in points] else pairs
 
 
 def _intervals(axis: Axes) -> dict[str, dict[float | None, tuple[float | None, float | None]]]:

@@ -199,7 +199,8 @@ function drawLine(group, line, x, y, names) {
   const ends = known.filter((point) => point[2] !== null).map(([at, , low, high]) => [at, y.inside(low) ? low : y.floor, high]);
   if (names || ends.length === 1) for (const [at, low, high] of ends) make(of, "line", { x1: x.place(at), x2: x.place(at), y1: y.place(low), y2: y.place(high), "stroke-width": 1.2, "stroke-opacity": 0.7, ...ink });
   else if (ends.length) make(of, "path", { d: `${path(ends.map(([at, , high]) => [at, high]))}${path(ends.map(([at, low]) => [at, low]).reverse()).replace("M", "L")}Z`, fill: line.color, "fill-opacity": 0.14, style: ink.style, class: "ink-area" });
-  for (const thin of line.thin) make(of, "path", { d: path(thin.filter(([at, value]) => x.inside(at) && y.inside(value))), "stroke-width": 0.8, "stroke-opacity": 0.45, ...ink });
+  const pairsOf = (thin) => thin.map((one, number) => (Array.isArray(one) ? one : [line.points[number][0], one]));
+  for (const thin of line.thin) make(of, "path", { d: path(pairsOf(thin).filter(([at, value]) => x.inside(at) && y.inside(value))), "stroke-width": 0.8, "stroke-opacity": 0.45, ...ink });
   make(of, "path", { d: path(known), "stroke-width": 2.1, "stroke-dasharray": line.dash || null, "stroke-linejoin": "round", ...ink });
   if (MARKERS[line.marker]) for (const [at, value] of known) make(of, "path", { d: MARKERS[line.marker], transform: `translate(${x.place(at).toFixed(1)},${y.place(value).toFixed(1)})`, fill: line.color, style: ink.style, class: "ink-area" });
 }

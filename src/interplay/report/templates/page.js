@@ -2,7 +2,14 @@
 // filters of completions, and buttons that copy a command.
 const dialog = document.getElementById("cell");
 const body = document.getElementById("cell-body");
-const data = JSON.parse(document.getElementById("provenance")?.textContent || '{"cells": {}}');
+const data = unpacked(document.getElementById("provenance")?.textContent);
+
+// JSON that is packed as base64 of gzip.
+async function unpacked(text) {
+  if (!text) return { cells: {} };
+  const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+  return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).json();
+}
 
 function put(parent, tag, text, className) {
   const made = document.createElement(tag);
@@ -12,8 +19,7 @@ function put(parent, tag, text, className) {
   return made;
 }
 
-function stageLine(parent, depth, role, digest) {
-  const [kind, label, anchor, why] = data.stages[digest];
+function stageLine(parent, depth, role, digest, [kind, label, anchor, why]) {
   const line = put(parent, "div");
   line.style.paddingLeft = `${depth * 1.3}em`;
   line.append(`${role}: `);
@@ -26,8 +32,8 @@ function stageLine(parent, depth, role, digest) {
   if (why) put(line, "span", ` ${why}`, "bad");
 }
 
-function show(key) {
-  const cell = data.cells[key];
+async function show(key) {
+  const { cells, chains, stages } = await data, cell = cells[key];
   if (!cell) return;
   body.replaceChildren();
   put(body, "h3", cell.title);
@@ -43,7 +49,7 @@ function show(key) {
     put(section, "summary", `Seed ${seed}: ${value}`);
     for (const digest of evaluations) {
       const chain = put(section, "div", "", "chain");
-      for (const [depth, role, at] of data.chains[digest]) stageLine(chain, depth, role, at);
+      for (const [depth, role, at] of chains[digest]) stageLine(chain, depth, role, at, stages[at]);
     }
   }
   put(body, "h4", "The same on the command line");

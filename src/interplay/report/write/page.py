@@ -4,7 +4,9 @@ The page is a view: it also shows what the digest does not determine (hours, hos
 
 import base64
 import functools
+import gzip
 import itertools
+import json
 import re
 import shutil
 from collections.abc import Mapping
@@ -117,18 +119,24 @@ def page_environment() -> jinja2.Environment:
     environment, words = jinja2.Environment(loader=loader, autoescape=True, **strict), Glossary()
     environment.globals |= {"cell_lines": text.cell_lines, "glossary": words.terms, "fresh": words.fresh}
     environment.filters |= {"minus": headline.minus, "terms": words.mark, "error_words": text.error_words}
-    environment.filters |= {"slim_svg": slim_svg, "base64": lambda content: base64.b64encode(content).decode()}
+    environment.filters |= {"slim_svg": slim_svg, "packed": packed, "base64": lambda content: base64.b64encode(content).decode()}
     return environment
 
 
 def render_page(made: answers.Answer, of: provenance.Provenance, gaps: list[Gap]) -> str:
-    """The page: style, scripts, data and figures inside it, no request to anywhere. One that would be too large is made without
-    the PDF of its figures, which the report's folder has as PNG and SVG."""
+    """The page: style, scripts, data and figures inside it, no request to anywhere. Of one that would be too large the largest
+    PDFs of figures are left out; the report's folder has figures as PNG and SVG."""
     page = _render(made, of, gaps)
-    if len(page) <= MOST_BYTES:
-        return page
-    drawings = {name: drawing._replace(pdf=b"") for name, drawing in made.drawings.items()}
-    return _render(made._replace(drawings=drawings), of, gaps)
+    size = len(page.encode())
+    for link in sorted(re.findall(r'<a class="pdf"[^>]*>PDF</a>\n', page), key=len, reverse=True):
+        if size > MOST_BYTES:
+            page, size = page.replace(link, "", 1), size - len(link)
+    return page
+
+
+def packed(data: Any) -> str:
+    """JSON as base64 of gzip, for the page's script: provenance says the same of many cells and takes a tenth of its size so."""
+    return base64.b64encode(gzip.compress(json.dumps(data, separators=(",", ":")).encode(), mtime=0)).decode()
 
 
 def slim_svg(svg: bytes) -> str:
