@@ -15,7 +15,7 @@ from interplay.api import frames
 from interplay.core.model import UserError
 from interplay.report.display_spec import Tune
 from interplay.report.spec import Contender, Lineup, Stopping, Try
-from interplay.report.stats import contrast, frame, intervals, power, provenance, sequential
+from interplay.report.stats import contrast, estimate, frame, intervals, power, provenance, sequential
 from interplay.report.stats.frame import Results
 from interplay.report.write import answers, latex, page, text
 from interplay.study import expand
@@ -113,6 +113,24 @@ def test_contenders_are_better_worse_equivalent_or_without_information(tmp_path:
     assert verdicts(results(tmp_path / "2", ARMS)) == {"like": "no information", "good": "better", "poor": "worse"}
     here = {"like": "equivalent here", "good": "better here", "poor": "worse here"}
     assert verdicts(results(tmp_path / "3", ARMS, margin=0.05, one_base=True)) == here
+
+
+def test_contenders_that_lack_different_bases_are_not_pooled_by_position(tmp_path: Path) -> None:
+    """Of four bases `good` lacks the first and `poor` the last. Each has gains of three bases, which belong to others."""
+    found = results(tmp_path, {"grpo": [2, 6, 10, 14], "good": [4, 9, 12, 16], "poor": [1, 5, 7, 13]})
+    for seed, band in ((0, "own"), (3, "other")):
+        found.records[f"c{seed}"] = {"metrics": {"bands": {}, "lacking": [band]}}
+    trained = {"good": ["own"], "poor": ["other"]}
+    arms = [
+        row.model_copy(update={"calibration": f"c{row.seed}", "calibrated": trained.get(row.arm, [])}) for row in found.spec.arms
+    ]
+    found = found._replace(spec=found.spec.model_copy(update={"arms": arms}))
+    made = estimate.fight_estimates(found, ["good", "poor"], "grpo", "edge", "strict_pass@1", 2, 0.05)
+    assert (made["good"].seeds, made["poor"].seeds) == ((1, 2, 3), (0, 1, 2))
+    for arm, gains in (("good", [3, 2, 2]), ("poor", [-1, -1, -3])):
+        spread = made[arm].spread
+        assert spread is not None
+        assert (spread.pooled, spread.between) == (1, pytest.approx(np.var(np.array(gains) / N, ddof=1) / 3))
 
 
 def test_what_here_means_is_said_where_a_verdict_has_that_word_alone(tmp_path: Path) -> None:

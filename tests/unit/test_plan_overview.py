@@ -8,8 +8,10 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 from lab import Lab, of_kind, telemetry
+from scipy import stats
 
 from interplay import cli
 from interplay.cli import overview
@@ -453,3 +455,33 @@ def test_the_power_of_each_claim_is_that_of_the_planned_bases_and_prompts_with_t
     assert keeps.power is None, "a bound of 0 says nothing of the effect"
     shared = power.planned_power(expand.plan_study(ROOT / "configs", "edge", "laptop"), lambda digest: None)
     assert all("1 base, at most indicated, finds " in one.said for one in shared)
+
+
+def test_a_tie_needs_both_of_its_bounds_left_out_at_the_level_of_the_looks() -> None:
+    """Two one-sided tests of 5 %, as the study says (alpha 0.1): at a true difference of 0 each bound is missed on its own side."""
+    plan = expand.plan_study(ROOT / "configs", "numerics/exact_factorial", "coffee")
+    assert plan.pilot is not None
+    found = {one.claim.test.band: one for one in power.planned_power(plan, lambda digest: None) if one.claim.test.margin}
+    spread = Spread(0.0, 18, 10**6, plan.pilot["bases"] ** 2 / 18, 0.0, level=0.1)
+    assert found["id"].power == pytest.approx(2 * spread.power(3) - 1)
+    draws = np.random.default_rng(0).normal(0.0, plan.pilot["bases"], size=(20_000, 18))
+    half = stats.t.ppf(0.95, 17) * draws.std(1, ddof=1) / np.sqrt(18)
+    assert found["id"].power == pytest.approx((abs(draws.mean(1)) + half < 3).mean(), abs=0.02)
+    registered = plan.stages[plan.report].spec.registration
+    assert registered is not None
+    assert not registered.changes
+    power.refuse_short(plan, found.values())
+
+
+def test_the_power_of_pass_at_32_counts_the_prompts_that_have_so_many_samples() -> None:
+    plan = expand.plan_study(ROOT / "configs", "interplay/central", "laptop")
+    assert plan.pilot is not None
+    found = {
+        one.claim.test.metric: one for one in power.planned_power(plan, lambda digest: None) if one.claim.test.band == "edge"
+    }
+    wide = [stage for stage in plan.stages.values() if stage.kind == "evaluate" and stage.spec.num_samples == 32]
+    data = next(one for stage in wide if "edge" in (one := plan.stages[stage.deps["data"]].spec).shares)
+    prompts = round(data.size * data.shares["edge"])
+    spread = Spread(0.0, 24, 24 * prompts, (plan.pilot["bases"] ** 2 + plan.pilot["prompts"] ** 2 / prompts) / 24, 0.0)
+    assert f"24 bases, finds {spread.detectable:.1f} points" in found["strict_pass@32"].said
+    assert found["strict_pass@32"].said.partition(",")[2] != found["strict_pass@1"].said.partition(",")[2]

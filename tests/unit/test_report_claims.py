@@ -1,3 +1,4 @@
+import itertools
 from pathlib import Path
 
 import pytest
@@ -83,6 +84,26 @@ def test_a_missing_evaluation_is_not_judged_and_named(tmp_path: Path) -> None:
     judged = judge(found, **DIFFERENCE, at_least=0.1)
     assert judged.verdict == "not judged"
     assert judged.reason == "missing: evaluation r2 of rl at seed 2 is not there"
+
+
+def test_where_the_evaluation_that_counts_is_missing_at_one_arm_no_other_stands_for_it(tmp_path: Path) -> None:
+    """Evaluation `a` of rl is not there; `b`, of the same problems asked otherwise, would make 0 points 50."""
+    inputs, arms = {}, []
+    for seed, name in itertools.product(range(3), ("base", "rl")):
+        ways = {way: f"{name}{seed}{way}" for way in "ab"}
+        for way, digest in ways.items():
+            if (name, way) != ("rl", "a"):
+                inputs[digest] = study.write_evaluation(tmp_path, digest, {4: [2 if way == "a" else 10] * 20}, n=16)
+        path = [f"base:pretrain:m{seed}", *([f"rl:rl:r{seed}"] if name == "rl" else [])]
+        arms.append({**study.arm(name, seed, path, ""), "evaluations": ways})
+    test = {"difference": "strict_pass@1", "band": "edge", "arm": "rl", "against": "base", "at_least": 0.05}
+    found = frame.read_results(study.spec(arms), inputs)
+    judged = contrast.judge_claim(found, Claim.model_validate({"says": "so", "test": test}))
+    assert judged.verdict == "not judged"
+    assert "evaluation rl0a of rl at seed 0 is not there" in judged.reason
+    alone = [row.model_copy(update={"evaluations": {"b": row.evaluations["b"]}}) for row in found.spec.arms]
+    known = found._replace(spec=found.spec.model_copy(update={"arms": alone}))
+    assert contrast.judge_claim(known, Claim.model_validate({"says": "so", "test": test})).estimate.value == 0.0
 
 
 def test_no_gain_at_any_seed_supports_a_bound_only_as_tight_as_the_prompts_allow(tmp_path: Path) -> None:

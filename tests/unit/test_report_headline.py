@@ -1,10 +1,12 @@
 """The answer at the top of a page and its claims as rows: what leads, in which words, and what is said of what did not act."""
 
+import math
 from pathlib import Path
 from typing import Any
 
 import report_study as study
 
+from interplay.report.shown_spec import SHARE
 from interplay.report.stats import frame, provenance
 from interplay.report.write import answers, headline, page
 
@@ -136,3 +138,9 @@ def test_of_the_other_supported_claims_the_first_about_another_arm_is_quoted(tmp
     below = claim("The base is below", "base", "rl", at_most=-0.1)
     made = headline.make_headline(answer(tmp_path, [LIFTS, claim("RL lifts it much", at_least=0.5), below]))
     assert made.others == ["3 of 3 claims are supported, also “The base is below”: 89 % → 15 %."]
+
+
+def test_a_claimed_bound_is_shown_as_it_was_written() -> None:
+    """A bound of 1.25 points is not 1.2, beside which an interval from 1.23 on would look like a verdict."""
+    assert headline._range(0.0125, math.inf, SHARE, "points") == "at least 1.25 points"
+    assert headline._range(-0.05, 0.1, SHARE, "points") == "−5 to 10 points"

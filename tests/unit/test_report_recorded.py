@@ -117,3 +117,27 @@ def test_the_interval_of_a_recorded_share_ends_at_0_and_1_and_that_of_a_differen
     assert (apart.high, apart.low < 0.0) == (1.0, True)
     other = results(tmp_path / "other", plain=[0.98, 1.0, 0.94], key="reward_last")
     assert judge(other, value="reward_last", arm="plain", at_least=0.5).estimate.high == pytest.approx(1.049, abs=1e-3)
+
+
+def test_runs_that_all_record_one_number_bound_a_share_by_their_number_and_nothing_else(tmp_path: Path) -> None:
+    """Three equal runs of a share leave up to 1 - 0.025^(1/3) = .708 of others possible; of other numbers the spread is unknown."""
+    found = results(tmp_path / "share", plain=[0.0] * 3, bold=[0.0] * 3, key="truncated_last")
+    judged = judge(found, value="truncated_last", arm="bold", at_most=0.05)
+    assert (judged.verdict, judged.estimate.high) == ("no information", pytest.approx(0.708, abs=1e-3))
+    apart = judge(found, difference="truncated_last", arm="bold", against="plain", at_least=0.0)
+    assert (apart.verdict, apart.estimate.low) == ("no information", pytest.approx(-0.708, abs=1e-3))
+    other = judge(results(tmp_path / "other", plain=[2.0] * 3), value="entropy_last", arm="plain", at_most=3.0)
+    assert (other.verdict, other.reason) == ("not judged", "missing: all runs have the same entropy_last: no spread")
+
+
+def test_a_positive_control_whose_runs_all_record_the_same_as_the_others_fails(tmp_path: Path) -> None:
+    """Reward that is 0 at each run of both arms is no improvement of at least 0."""
+    premise = {"arm": "bold", "against": "plain", "recorded": "rl", "value": "reward_last"}
+    found = results(tmp_path, plain=[0.0] * 3, bold=[0.0] * 3, key="reward_last")
+    for seed in range(3):
+        found.records[f"b{seed}"]["metrics"]["entropy_last"] = BOLD[seed]
+    test = {"value": "entropy_last", "recorded": "rl", "arm": "bold", "at_most": 1.0}
+    asked = Claim.model_validate({"says": "so", "test": test, "requires": [{"improves": premise}]})
+    judged = contrast.judge_claim(found, asked)
+    assert judged.verdict == "not tested"
+    assert "reward_last of bold on rl minus plain is missing: all runs have the same reward_last: no spread" in judged.reason

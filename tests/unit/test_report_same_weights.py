@@ -1,6 +1,7 @@
 """Arms that nothing set apart, and trainings that changed nothing, are told beside their differences."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import report_study as study
@@ -10,6 +11,7 @@ from interplay.core.digest import canonical
 from interplay.core.execution import Run
 from interplay.report.claim_spec import Claim, Premise
 from interplay.report.display_spec import Table
+from interplay.report.spec import ReportStage
 from interplay.report.stats import contrast, frame, notes
 from interplay.report.stats.frame import Results
 from interplay.report.write import page, tables, text
@@ -98,6 +100,31 @@ def test_rl_that_made_no_step_did_not_act_whatever_the_format_of_its_weights(tmp
     assert (judged.verdict, judged.reason) == ("not tested", why)
     found.records["x-m2"]["metrics"]["optimizer_steps"] = 1
     assert contrast.judge_claim(found, claim("y", "x")).verdict == "indicated"
+
+
+def on_path(found: Results, arm: str, more: Callable[[int, list[ReportStage]], list[ReportStage]]) -> Results:
+    """The results with another path of an arm at each seed."""
+    rows = [row.model_copy(update={"path": more(row.seed, row.path)}) if row.arm == arm else row for row in found.spec.arms]
+    return found._replace(spec=found.spec.model_copy(update={"arms": rows}))
+
+
+def test_an_arm_that_ends_at_a_kept_checkpoint_has_to_have_acted_too(tmp_path: Path) -> None:
+    found = results(tmp_path, {"x": ["1", "2", "3"], "y": ["4", "5", "6"]})
+    for seed in range(3):
+        found.records[f"x-m{seed}"]["files"]["checkpoints/20/model/model.safetensors"] = [8, "p"]
+    kept = on_path(found, "x", lambda seed, path: [path[0], path[1].model_copy(update={"step": 20})])
+    judged = contrast.judge_claim(kept, claim("x", "y"))
+    assert (judged.verdict, judged.reason) == ("not tested", "x did not act: rl left the weights as they were")
+
+
+def test_a_stage_that_selects_the_end_of_a_training_is_no_training_that_failed_to_act(tmp_path: Path) -> None:
+    found = results(tmp_path, {"x": ["1", "2", "3"], "y": ["4", "5", "6"]})
+    for seed in range(3):
+        with_weights(tmp_path, "select", f"best{seed}", str(seed + 1))
+        found.records[f"best{seed}"] = json.loads((tmp_path / "select" / f"best{seed}" / "record.json").read_text())
+    chosen = on_path(found, "x", lambda seed, path: [*path, ReportStage(name="best", kind="select", digest=f"best{seed}")])
+    assert contrast.judge_claim(chosen, claim("x", "y")).verdict == "indicated"
+    assert notes.idle_notes(chosen, ["base", "x", "y"]) == ()
 
 
 def test_two_arms_may_share_a_stage_and_are_then_one_model_by_plan(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from scipy import optimize, stats
 
 from interplay.report.claim_spec import Claim
 from interplay.report.spec import Stopping
-from interplay.report.stats import frame, sequential
+from interplay.report.stats import confounds, frame, sequential
 from interplay.report.stats.contrast import JudgedClaim
 from interplay.report.stats.intervals import Spread
 
@@ -144,3 +144,24 @@ def test_before_its_first_look_a_claim_is_not_judged(tmp_path: Path) -> None:
 def test_the_deciding_threshold_is_the_one_that_an_interval_has_to_leave_out(test: dict, value: float, threshold: float) -> None:
     own = {"difference": "strict_pass@1", "band": "edge", "arm": "rl", "against": "base", **test}
     assert sequential.deciding(Claim.model_validate({"says": "so", "test": own}), value) == threshold
+
+
+def test_a_look_whose_bases_are_too_few_for_a_verdict_stops_nothing(tmp_path: Path) -> None:
+    """At the first look one of three bases lacks the band; the other two, which agree, would be all that was ever seen."""
+    found = results(tmp_path, [10] * 6, [3, 6])
+    rule = {"bands": {"edge": {"strict_pass@1": [0.05, 0.5]}}}
+    for seed in range(6):
+        found.records[f"c{seed}"] = {"spec": rule, "metrics": {"bands": {"edge": [4]}, "lacking": ["edge"] * (seed == 0)}}
+    arms = [row.model_copy(update={"calibration": f"c{row.seed}"}) for row in found.spec.arms]
+    left_out = found._replace(spec=found.spec.model_copy(update={"arms": arms, "lacking": "left out"}))
+    judged = sequential.judge(left_out, CLAIM)
+    assert at(judged) == ("supported", 2, True)
+    assert judged.estimate.bases == 5
+    early = sequential.judge(frame.of_seeds(left_out, [0, 1, 2]), CLAIM)
+    assert at(early) == ("indicated", 1, False)
+
+
+def test_the_first_base_of_an_unfinished_study_has_no_siblings_to_be_far_from(tmp_path: Path) -> None:
+    found = results(tmp_path, [10, 10, 11], [3], missing=2)
+    found = found._replace(spec=found.spec.model_copy(update={"claims": [CLAIM], "stopping": None}))
+    assert confounds.find_confounds(found) == []

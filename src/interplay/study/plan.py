@@ -236,6 +236,8 @@ DESIGN = (
     "targets",
 )
 SIZES = ("tasks", "bands", "sizes", "per_op", "kinds")
+OUTCOME = ("columns", "cells", "arms")
+"""Keys of a table that say what the verdicts of its contrast are about."""
 SHOWN_ALONE = ("run", "label", "color")
 """Keys that change how a stage runs or what an arm is called."""
 
@@ -247,18 +249,21 @@ def registration_path(configs: Path, study: str, scale: str) -> Path:
 
 def design_of(study: Study, scale: Scale, seeds: Sequence[int]) -> dict[str, Any]:
     """What of a study at a scale decides its results and verdicts: claims by their sentence, arms, stages, data and sizes; no
-    table, figure or label. The contrasts of tables, whose rows are verdicts, too."""
+    table, figure or label. The contrasts of tables, whose rows are verdicts, too, with what they are about."""
     found: dict[str, Any] = {key: _plain(getattr(study, key)) for key in DESIGN}
     used = {str(stage.get("kind")) for stage in study.stages.values()} | {"problems", "corpus", "tokenizer"}
     sized = {key: _plain(getattr(scale, key)) for key in SIZES}
     sized["kinds"] = {kind: keys for kind, keys in sized["kinds"].items() if kind in used}
     claims = {one["says"]: {key: item for key, item in one.items() if key != "says"} for one in found.pop("claims")}
-    contrasts = {name: _plain(table.contrast) for name, table in study.tables.items() if table.contrast}
+    judged = {name: table for name, table in study.tables.items() if table.contrast}
+    contrasts = {name: _plain(table.contrast) for name, table in judged.items()}
+    outcomes = {name: {key: _plain(getattr(table, key)) for key in OUTCOME} for name, table in judged.items()}
     repeated = {"values": list(seeds), "vary": study.seeds.vary if study.seeds else []}
     more = {
         "claims": claims,
         "stopping": _plain(study.stopping),
         "contrasts": contrasts,
+        "outcomes": outcomes,
         "seeds": repeated,
         "exploratory": study.exploratory,
     }
@@ -296,14 +301,18 @@ def stages_by_look(stages: Mapping[str, Stage], rows: Sequence[ReportArm], looks
 
 def treatments(stages: Mapping[str, Stage], rows: Sequence[ReportArm]) -> list[str]:
     """The stages whose results a claim is about, by digest: training that some arm at a seed has and another has not, or all
-    after the first stage of an only arm, and the evaluations of what it made."""
+    after the first stage of an only arm, and the evaluations of what it made; of arms without such training, such as one model
+    asked in two ways, the evaluations that the first of them has not, and of a model alone all."""
     found: dict[str, None] = {}
     for seed in dict.fromkeys(row.seed for row in rows):
-        paths = {row.arm: [artifact.split_ref(step.digest)[0] for step in row.path] for row in rows if row.seed == seed}
+        here = [row for row in rows if row.seed == seed]
+        paths = {row.arm: [artifact.split_ref(step.digest)[0] for step in row.path] for row in here}
         shared = set.intersection(*map(set, paths.values())) if len(paths) > 1 else set(next(iter(paths.values()))[:1])
-        for row in rows:
-            own = [one for one in paths[row.arm] if one not in shared] if row.seed == seed else []
-            found |= dict.fromkeys([*own, *(row.evaluations.values() if own else []), *(at.digest for at in row.rungs if own)])
+        start = next((row.evaluations for row in here if len(here) > 1 and shared.issuperset(paths[row.arm])), {})
+        for row in here:
+            own = [one for one in paths[row.arm] if one not in shared]
+            asked = [one for one in row.evaluations.values() if own or one not in start.values()]
+            found |= dict.fromkeys([*own, *asked, *(at.digest for at in row.rungs if own)])
     return [one for one in found if one in stages]
 
 
@@ -333,7 +342,10 @@ def find_registration(
     if not known:
         return None
     first, looks = known[0], (known[0]["design"].get("stopping") or {}).get("looks", [])
-    changes = list(_changes("", first["design"], json.loads(json.dumps(design)), looks))
+    compared = json.loads(json.dumps(design))
+    if "contrasts" in first["design"] and "outcomes" not in first["design"]:  # of before these were kept
+        compared.pop("outcomes", None)
+    changes = list(_changes("", first["design"], compared, looks))
     now = stages_by_look(stages, rows, [])
     other = {count: at for count, at in now.items() if first["plan"].get(count, at) != at}
     if now.keys() <= first["plan"].keys() and not other:  # keys of a kind act through its stages, which are as registered
@@ -358,7 +370,7 @@ def _changes(at: str, before: Any, after: Any, looks: Sequence[int]) -> Iterator
         return
     if isinstance(before, dict) and isinstance(after, dict):
         for key in dict.fromkeys([*before, *after]):
-            inner = f"{at}[{key}]" if at in ("claims", "arms", "contrasts") else f"{at}.{key}" if at else key
+            inner = f"{at}[{key}]" if at in ("claims", "arms", "contrasts", "outcomes") else f"{at}.{key}" if at else key
             yield from _changes(inner, before.get(key), after.get(key), looks)
     elif before != after:
         yield Change(key=at, before=_said(before), after=_said(after))

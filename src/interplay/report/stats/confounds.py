@@ -200,8 +200,9 @@ def _lucky(results: Results, claim: Claim) -> Iterator[str]:
     """Reads the score of each base on the band of the test."""
     start, test = _arms(claim)[-1], claim.test
     found = value(results, start, test.band, test.metric)
-    if lacks_bases(found):
-        yield f"{start} has {plural(found.bases, 'base')}: whether others do the same is not known"
+    if lacks_bases(found._replace(missing=())):
+        if not found.missing:  # else more of them are to come
+            yield f"{start} has {plural(found.bases, 'base')}: whether others do the same is not known"
         return
     for seed, number in zip(found.seeds, found.per_seed, strict=True):
         others = [other for at, other in zip(found.seeds, found.per_seed, strict=True) if at != seed]

@@ -8,10 +8,10 @@ import pandas as pd
 
 from interplay.core import artifact, model
 from interplay.core.metrics import round_significant
-from interplay.report.metric_spec import is_of_run, measure_of, metric_row
+from interplay.report.metric_spec import is_of_run, measure_of
 from interplay.report.shown_spec import logged_measure
 from interplay.report.stats import budget, intervals
-from interplay.report.stats.frame import Key, Results, lacked_band, num_relevant, of_column, prompt_scores, seeds, unavailable
+from interplay.report.stats.frame import Key, Results, held_rows, is_held, lacked_band, num_relevant, prompt_scores, seeds
 from interplay.report.stats.intervals import Spread, Support, crossed_spread, nested_spread
 
 MOST_NAMES = 4
@@ -140,7 +140,7 @@ def fight_estimates(
     every = [part for of in parts.values() for part in of.values()]
     crossed = len({(part.data, len(part.scores)) for part in every}) == 1
     scores = {arm: _replicates(of.values(), crossed)[1] for arm, of in parts.items()}
-    if len({len(of) for of in scores.values()}) > 1:  # such as one that shares a base with the control: each keeps its own
+    if len({(len(scores[arm]), *of) for arm, of in parts.items()}) > 1:  # such as one that shares a base: each keeps its own
         spreads = [crossed_spread(np.array(of)) if crossed else nested_spread(of) for of in scores.values()]
     elif crossed:
         least = min(part.telling for part in every)
@@ -164,7 +164,7 @@ def at_level(found: Estimate, level: float, metric: str, differs: bool, recorded
         return found
     measure, spread = logged_measure(metric) if recorded else measure_of(metric), found.spread._replace(level=level)
     support = measure.support_of_differences if differs else measure.support
-    low, high = spread.t_interval(support) if recorded else spread.interval(support)
+    low, high = spread.t_interval(support) if recorded and spread.error else spread.interval(support)
     return found._replace(low=low, high=high)
 
 
@@ -231,30 +231,26 @@ def _rows(results: Results, arm: str, seed: int, column: str | None, metric: str
     if is_of_run(metric):
         found = budget.target_rows(results, arm, seed, str(column), metric)
         return found if isinstance(found, str) else _Rows(*found, 1, "", planned[0].path[0].digest)
-    evaluations = [digest for _, digest in sorted(planned[0].evaluations.items())]
-    gaps = [digest for digest in evaluations if digest not in results.prompts]
-    needed = metric_row(metric).samples
-    few = []
-    for digest in evaluations:
-        if digest in gaps:
-            continue
-        rows = of_column(results.prompts[digest], column, results.by_ops)
-        if len(rows):
-            least = int(rows["n"].min())
-            lacking = unavailable(rows, metric)
-            if not lacking and least < needed:
-                lacking = f"has {least} samples per prompt, {metric} needs {needed}"
+    few, gaps, evaluations = list[str](), list[str](), sorted(planned[0].evaluations.items())
+    for name, digest in evaluations:
+        if digest in results.prompts:
+            rows, lacking = held_rows(results, digest, column, metric)
             if not lacking:
                 base = planned[0].path[0].digest if planned[0].path else ""
-                return _Rows(rows, digest, least, results.records[digest]["deps"]["data"], base)
-            few.append(f"evaluation {digest} of {arm} at seed {seed} {lacking}")
+                return _Rows(rows, digest, int(rows["n"].min()), results.records[digest]["deps"]["data"], base)
+            few += [f"evaluation {digest} of {arm} at seed {seed} {lacking}"] if len(rows) else []
+        else:
+            gaps.append(digest)
+            if is_held(results, name, column, metric):  # it is the one that counts, for which no other may stand
+                few = []
+                break
     if few:
         return "; ".join(few)
     if gaps or not evaluations:
         known = dict.fromkeys(results.why[digest] for digest in gaps if digest in results.why)
         because = f": {'; '.join(known)}" if known else ""
         return f"evaluation {', '.join(gaps) or 'at all'} of {arm} at seed {seed} is not there{because}"
-    return f"no prompt of {column} in evaluation {', '.join(evaluations)} of {arm} at seed {seed}"
+    return f"no prompt of {column} in evaluation {', '.join(dict(evaluations).values())} of {arm} at seed {seed}"
 
 
 def _estimate(parts: dict[int, _Part], missing: list[str], support: Support) -> Estimate:
@@ -362,7 +358,8 @@ Found = tuple[float, str, str]
 
 def recorded_estimate(results: Results, stage: str, key: str, arm: str, against: str | None = None) -> Estimate:
     """Mean over the bases of `key` in the record of the stage `stage` of an arm, or of the differences to `against` paired by
-    seed, with Student's interval; where all seeds share one base over its runs. One run for all seeds has no interval."""
+    seed, with Student's interval; where all seeds share one base over its runs. One run for all seeds has no interval, nor have
+    several that all record one number, but for shares, which that many equal runs bound."""
     parts: dict[int, _Part] = {}
     missing = absent_arm(results, arm)
     for seed in _replicated(results, [arm] if against is None else [arm, against], None, missing):
@@ -375,12 +372,14 @@ def recorded_estimate(results: Results, stage: str, key: str, arm: str, against:
     measure = logged_measure(key)
     support = measure.support if against is None else measure.support_of_differences
     found = _estimate(parts, missing, support)._replace(n_prompts=0, n_samples=0)
-    if found.spread is None or found.models < 2:
-        alone = ["one run for all seeds"] if parts else []
+    spread = found.spread and found.spread._replace(prompts=found.spread.replicates)
+    equal = spread is not None and spread.error == 0
+    if spread is None or found.models < 2 or (equal and not measure.bounded):
+        alone = ["one run for all seeds" if found.models < 2 else f"all runs have the same {key}: no spread"] if parts else []
         return found._replace(low=np.nan, high=np.nan, missing=(*found.missing, *alone))
-    low, high = found.spread.t_interval(support)
-    effect = found.spread.detectable or np.nan if against is not None else np.nan
-    return found._replace(low=low, high=high, over=target(found.bases, found.models), detectable=effect)
+    low, high = spread.interval(support) if equal else spread.t_interval(support)
+    effect = spread.detectable or np.nan if against is not None else np.nan
+    return found._replace(low=low, high=high, over=target(found.bases, found.models), detectable=effect, spread=spread)
 
 
 def _of(results: Results, stage: str, key: str, arm: str, seed: int) -> Found | str:

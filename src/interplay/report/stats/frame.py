@@ -148,6 +148,20 @@ def unavailable(prompts: pd.DataFrame, metric: str) -> str:
     return ""
 
 
+def held_rows(results: Results, digest: str, column: str | None, metric: str) -> tuple[pd.DataFrame, str]:
+    """The prompts of a column in an evaluation, and what they lack for the metric."""
+    rows, needed = of_column(results.prompts[digest], column, results.by_ops), metric_row(metric).samples
+    lacking, least = unavailable(rows, metric), int(rows["n"].min()) if len(rows) else 0
+    return rows, lacking or (f"has {least} samples per prompt, {metric} needs {needed}" if least < needed else "")
+
+
+def is_held(results: Results, name: str, column: str | None, metric: str) -> bool:
+    """Whether the evaluation of this name, where some arm has finished it, holds the column and the metric."""
+    made = (row.evaluations.get(name, "") for row in results.spec.arms)
+    there = next((digest for digest in made if digest in results.prompts), None)
+    return there is not None and not held_rows(results, there, column, metric)[1]
+
+
 def prompt_scores(prompts: pd.DataFrame, metric: str) -> pd.Series:
     """Per prompt, with their mean the metric's value. K must not exceed any prompt's n, and the prompts must have the metric
     (`untold`)."""

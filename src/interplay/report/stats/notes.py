@@ -186,6 +186,8 @@ def _why_failed(results: Results, row: ReportArm, fails: Failing) -> str:
     return ""
 
 
+CHOOSES = "select"
+"""Kind of stage that hands on a model as it is, often the last one, and is no training that failed to act."""
 END = "model/"
 SUFFIX = ".safetensors"
 HALF = 0.5
@@ -231,7 +233,7 @@ def idle_stages(results: Results, arms: Iterable[str], share: float = 1.0) -> di
     of those seeds."""
     found: dict[str, dict[str, dict[int, str]]] = {}
     for arm in arms:
-        rows = [row for row in results.spec.arms if row.arm == arm and row.path and _last(row) in results.records]
+        rows = [row for row in results.spec.arms if row.arm == arm and row.path and row.path[-1].digest in results.records]
         idle: dict[str, dict[int, str]] = {}
         for row in rows:
             still = _ending(results, row).idle
@@ -304,7 +306,7 @@ def _ending(results: Results, row: ReportArm) -> Ending:
     idle, since = [], path[0][0]
     for (_, before), (stage, weights) in pairwise(path):
         if (weights and weights == before) or _took_no_step(results.records, stage):
-            idle.append(stage.name)
+            idle += [] if stage.kind == CHOOSES else [stage.name]
         else:
             since = stage
     return Ending(_model(since), path[-1][1], tuple(idle))

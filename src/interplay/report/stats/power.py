@@ -11,7 +11,7 @@ from interplay.core import artifact, metrics, model
 from interplay.data.spec import ProblemsSpec
 from interplay.report import claim_spec
 from interplay.report.claim_spec import Test
-from interplay.report.metric_spec import is_pass_rate
+from interplay.report.metric_spec import is_pass_rate, metric_row
 from interplay.report.spec import ReportArm, ReportSpec
 from interplay.report.stats import intervals
 from interplay.study.plan import Plan
@@ -54,8 +54,9 @@ def planned_power(plan: Plan, seconds: Callable[[str], float | None]) -> list[Pl
 
 def refuse_short(plan: Plan, found: Iterable[Planned]) -> None:
     """Raises UserError where a claim or a fight cannot be found and does not say so: of `interplay plan` and `register`, and of a
-    launch."""
-    short = [one for one in found if one.short]
+    launch. A design that was registered passed then, and can be run as it is."""
+    registered = cast(ReportSpec, plan.stages[plan.report].spec).registration
+    short = [one for one in found if one.short and (registered is None or registered.changes)]
     if short:
         more = f" and of {model.plural(len(short) - 1, 'more claim')}" if len(short) > 1 else ""
         remedy = "give it the replicates or prompts it needs, another bound, or `exploratory: true`"
@@ -83,15 +84,21 @@ def _planned(
     pilot = plan.pilot or {}
     arms = [[row for row in spec.arms if row.arm == arm] for arm in (claim.test.arm, claim.test.against)]
     bases = min(len({row.path[0].digest for row in rows}) for rows in arms)
-    prompts = _prompts(plan, arms[0][0], claim.test.band)
+    prompts = _prompts(plan, spec, arms[0][0], claim.test)
     of_bases, of_prompts = (contenders > 1 and pilot["contenders"]) or (pilot["bases"], pilot["prompts"])
+
+    claimed = claim in spec.claims  # and no fight, whose looks spend alpha on their own
+    level = spec.stopping.alpha if spec.stopping and claimed else intervals.LEVEL
+    both = claimed and claim.test.bounds == (-(claim.test.margin or 0.0), claim.test.margin)
 
     def planned(replicates: int, prompts: int = prompts) -> intervals.Spread:
         of, shared = of_bases if bases > 1 else pilot["seeds"], of_prompts**2 / prompts
         many = {"pooled": contenders, "family": contenders}
         if arms[0][0].calibration:  # prompts of its own for each base
-            return intervals.Spread(0.0, replicates, replicates * prompts, (of**2 + shared) / replicates, 0.0, **many)
-        return intervals.Spread(0.0, replicates, prompts, of**2 / replicates, shared, **many)
+            return intervals.Spread(
+                0.0, replicates, replicates * prompts, (of**2 + shared) / replicates, 0.0, **many, level=level
+            )
+        return intervals.Spread(0.0, replicates, prompts, of**2 / replicates, shared, **many, level=level)
 
     replicates, unit = (bases if bases > 1 else len(arms[0])), "base" if bases > 1 else "run"
     if spec.stopping and bases > 1:
@@ -107,18 +114,23 @@ def _planned(
     distance = 100 * min(abs(threshold) for threshold in claim.thresholds if threshold or claim.effect is None)
     if not distance:
         return said, None
-    power = found.power(distance)
+
+    def chance(of: intervals.Spread) -> float:
+        """Of a verdict: equivalence needs both bounds left out, of which each is missed on a side of its own."""
+        return max(0.0, 2 * of.power(distance) - 1) if both else of.power(distance)
+
+    power = chance(found)
     if power >= intervals.POWER:
         return f"{said}, power {power:.2f}", power
     options = list[str]()
-    if need := replicates_for(lambda n: planned(n).power(distance)):
+    if need := replicates_for(lambda n: chance(planned(n))):
         options.append(model.plural(need, unit) + (f" ({metrics.clock(need * each)})" if each else ""))
     more = range(prompts, max(prompts, MOST_PROMPTS))
-    enough = prompts + bisect.bisect_left(more, intervals.POWER, key=lambda n: planned(replicates, n).power(distance))
+    enough = prompts + bisect.bisect_left(more, intervals.POWER, key=lambda n: chance(planned(replicates, n)))
     if enough < MOST_PROMPTS:
         options.append(f"{enough} prompts in place of {prompts}")
     if not options:
-        options = ["more prompts" if planned(10**6).power(distance) < intervals.POWER else f"over {MOST_PLANNED} replicates"]
+        options = ["more prompts" if chance(planned(10**6)) < intervals.POWER else f"over {MOST_PLANNED} replicates"]
     return f"{said}, power {power:.2f}, below {intervals.POWER:g}: needs {' or '.join(options)}", power
 
 
@@ -129,13 +141,14 @@ def replicates_for(power: Callable[[int], float]) -> int | None:
     return counts[at] if at < len(counts) else None
 
 
-def _prompts(plan: Plan, row: ReportArm, band: str) -> int:
-    """Prompts of a band in the first evaluation whose problems are generated with it; where none is known, so many that they add
-    nothing."""
-    for digest in row.evaluations.values():
+def _prompts(plan: Plan, spec: ReportSpec, row: ReportArm, test: Test) -> int:
+    """Prompts of the band in the first evaluation by name whose problems are generated with it and that has as many samples of
+    each as the metric needs (`estimate`); where none is known, so many that they add nothing."""
+    for _, digest in sorted(row.evaluations.items()):
         data = plan.stages[plan.stages[digest].deps["data"]].spec
-        if isinstance(data, ProblemsSpec) and band in data.shares:
-            return max(2, round(data.size * data.shares[band]))
+        samples = sum(getattr(plan.stages[block].spec, "num_samples", 0) for block in spec.blocks_of(digest))
+        if isinstance(data, ProblemsSpec) and test.band in data.shares and samples >= metric_row(test.metric).samples:
+            return max(2, round(data.size * data.shares[test.band]))
     return 10**6
 
 

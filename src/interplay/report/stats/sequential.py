@@ -145,7 +145,7 @@ def _fought(results: frame.Results, name: str) -> contrast.Comparison:
         if any(row.verdict == "missing" for row in rows):
             made = made or found
             break
-        decided = {row.chosen.name: row for row in rows if row.verdict not in OPEN} | decided
+        decided = {row.chosen.name: row for row in rows if not _is_open(row.verdict)} | decided
         stopped = len(decided) == len(rows) or count == looks[-1]
         block = found.blocks[0]._replace(rows=[first, *(decided.get(row.chosen.name, row) for row in rows)])
         made = found._replace(blocks=[block], look=FightLook(number, len(looks), count, level, stopped))
@@ -159,8 +159,12 @@ def _fought(results: frame.Results, name: str) -> contrast.Comparison:
     return made._replace(caveats=(*([_look_text(made.look, stopping)] if made.look else []), *made.caveats))
 
 
-OPEN = (claim_spec.NO_INFORMATION, claim_spec.NOT_TESTED)
-"""Verdicts of a contender that a further look may change."""
+OPEN = (claim_spec.NO_INFORMATION, claim_spec.NOT_TESTED, claim_spec.INDICATED, claim_spec.INDICATED_AGAINST)
+
+
+def _is_open(verdict: str) -> bool:
+    """Whether a further look may change it: bases that lack a band, or fail, can leave too few for a verdict at an early one."""
+    return verdict in OPEN or verdict.endswith(contrast.HERE)
 
 
 def _look_text(look: FightLook, stopping: Stopping) -> str:
@@ -236,7 +240,7 @@ def at_look(made: JudgedClaim, number: int, bounds: Bounds, looks: Sequence[int]
         return made._replace(look=Look(number, len(bounds), looks[number - 1], bound, last, (np.nan, np.nan)))
     threshold = deciding(claim, spread.mean)
     deviate = float(stats.norm.isf(spread._replace(mean=spread.mean - threshold).p_value() / 2))
-    decided, futile = made.verdict != claim_spec.NO_INFORMATION, deviate < bound.futility
+    decided, futile = not _is_open(made.verdict), deviate < bound.futility
     ends = (np.nan, np.nan)
     if (decided or futile or last) and spread.error > 0 and spread.replicates > 1:
         ends = after_stopping(spread, threshold, number, bounds)

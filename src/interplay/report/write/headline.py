@@ -325,7 +325,7 @@ def _published(claim: Claim, unit: str) -> str:
 
 
 def _range(low: float, high: float, measure: Measure, unit: str) -> str:
-    ends = [minus(f"{round(measure.factor * end, measure.decimals) + 0.0:g}") for end in (low, high)]
+    ends = [minus(f"{measure.factor * end + 0.0:.6g}") for end in (low, high)]  # as written, unlike what was measured
     said = f"at least {ends[0]}" if math.isinf(high) else f"at most {ends[1]}" if math.isinf(low) else " to ".join(ends)
     return f"{said} {unit}".rstrip()
 
