@@ -241,7 +241,7 @@ def _rows(results: Results, arm: str, seed: int, column: str | None, metric: str
             few += [f"evaluation {digest} of {arm} at seed {seed} {lacking}"] if len(rows) else []
         else:
             gaps.append(digest)
-            if is_held(results, name, column, metric):  # it is the one that counts, for which no other may stand
+            if is_held(results, name, column, metric):  # the one that counts, which no other replaces
                 few = []
                 break
     if few:

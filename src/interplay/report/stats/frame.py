@@ -341,6 +341,11 @@ def trained_ops(results: Results, arm: str) -> list[int] | None:
     return sorted({int(op) for digest in sets for op in problem_keys(results.folders[digest])["op"].unique()})
 
 
+def has_curve(kind: str) -> bool:
+    """Whether stages of a kind train: one that selects a checkpoint hands on a model as it is, and has no curve."""
+    return "metrics.jsonl" in KINDS[kind].light
+
+
 def is_adopted(results: Results, arm: str) -> bool:
     """Whether an arm starts from a model that was made elsewhere."""
     return any(KINDS[stage.kind].spec is SourceSpec for item in results.spec.arms if item.arm == arm for stage in item.path)

@@ -11,7 +11,7 @@ from interplay.report.claim_spec import Claim, Failing
 from interplay.report.metric_spec import measure_of
 from interplay.report.spec import ReportArm, ReportStage
 from interplay.report.stats.estimate import Estimate
-from interplay.report.stats.frame import Results, audit_notes, lacked_band, of_seeds, seeds as seeds_of
+from interplay.report.stats.frame import Results, audit_notes, has_curve, lacked_band, of_seeds, seeds as seeds_of
 from interplay.report.stats.intervals import share_interval
 
 # What a reader of a table must know before its differences: who sampled it, and where training changed nothing.
@@ -186,8 +186,6 @@ def _why_failed(results: Results, row: ReportArm, fails: Failing) -> str:
     return ""
 
 
-CHOOSES = "select"
-"""Kind of stage that hands on a model as it is, often the last one, and is no training that failed to act."""
 END = "model/"
 SUFFIX = ".safetensors"
 HALF = 0.5
@@ -306,7 +304,7 @@ def _ending(results: Results, row: ReportArm) -> Ending:
     idle, since = [], path[0][0]
     for (_, before), (stage, weights) in pairwise(path):
         if (weights and weights == before) or _took_no_step(results.records, stage):
-            idle += [] if stage.kind == CHOOSES else [stage.name]
+            idle += [stage.name] if has_curve(stage.kind) else []
         else:
             since = stage
     return Ending(_model(since), path[-1][1], tuple(idle))
