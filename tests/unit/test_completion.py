@@ -16,7 +16,7 @@ def lab(tmp_path: Path) -> Lab:
     for study in ("quickstart", "interplay/budget_split"):
         lab.lock(study)
     (lab.configs / "study/own.yaml").write_text(
-        "defaults: [quickstart, _self_]\narms: {kl: {path: [base, rl], control: rl_edge}}\n"
+        "defaults: [quickstart, _self_]\nknobs: {width: 3}\narms: {kl: {path: [base, rl], control: rl_edge}}\n"
     )
     (lab.results / "by-name/own.smoke/kl[beta=0.1]/rl@0").mkdir(parents=True)
     return lab
@@ -45,6 +45,19 @@ def asking(*words: str) -> dict[str, str]:
         (["explain", "own", "main", "rl_"], ["rl_edge", "rl_hard"]),  # of the study that it extends
         (["compare", "own/k"], ["own/kl[beta=0.1]"]),  # of what was run
         (["plan", "own", "rl.method", "=", "dr_g"], ["dr_grpo"]),
+        (["plan", "own", "rl.method.loss.epsilon"], ["rl.method.loss.epsilon=", "rl.method.loss.epsilon_high="]),
+        (["plan", "own", "rl.st"], ["rl.steps=", "rl.steps=..."]),  # two, so that Bash puts no blank behind it
+        (["plan", "own", "rl.method.loss.importance_sampling_level", "=", "to"], ["token"]),
+        (["run", "own", "seeds."], ["seeds.values=", "seeds.vary="]),
+        (
+            ["plan", "own", "scales.smoke.kinds.rl.optimizer.learning"],
+            ["scales.smoke.kinds.rl.optimizer.learning_rate=", "scales.smoke.kinds.rl.optimizer.learning_rate=..."],
+        ),
+        (["plan", "own", "knobs.wid"], ["knobs.width=", "knobs.width=..."]),
+        (["plan", "own", "rl.data.e"], ["rl.data.edge=", "rl.data.edge=..."]),
+        (["plan", "own", "eval.num_"], ["eval.num_samples=", "eval.num_samples=..."]),
+        (["plan", "no_such_study", "rl.st"], []),
+        (["rollouts", "quickstart/rl_edge/eval@0", "--error", "missing_"], ["missing_node", "missing_hop"]),
         (["explain", "no_such_study", "main", "rl"], []),
     ],
 )

@@ -15,7 +15,7 @@ from interplay.core import artifact
 from interplay.core.execution import Run
 from interplay.core.model import Model
 from interplay.serve import data
-from interplay.study.plan import Stage
+from interplay.study.plan import Plan, Stage
 
 HOSTILE = "<script>alert(1)</script>"
 ROWS = [
@@ -194,6 +194,28 @@ def test_an_arm_of_the_same_stages_is_named_with_the_one_that_stands_for_it() ->
         arm(name, seed, ["base:pretrain:b", f"rl:rl:{end.format(seed)}"], "e") for name, end in paths.items() for seed in (0, 1)
     ]
     assert data.equal_arms(spec(arms)) == [("swept[beta=0]", "rl")]
+
+
+def test_arms_whose_curves_are_the_same_are_named_and_a_shared_stage_is_drawn_once(tmp_path: Path) -> None:
+    """As on the static page: of a stage that arms share, and of stages of their own that came out alike."""
+    values = {"b": [1.0, 2.0], "m": [3.0, 4.0], "n": [3.0, 4.0], "o": [3.0, 5.0]}
+    for digest, rewards in values.items():
+        folder = tmp_path / "results/rl" / digest
+        folder.mkdir(parents=True)
+        folder.joinpath("metrics.jsonl").write_text("".join(f'{{"step": {at}, "reward": {r}}}\n' for at, r in enumerate(rewards)))
+    arms = [arm(name, 0, ["base:rl:b", f"rl:rl:{digest}"], "e") for name, digest in (("one", "m"), ("two", "n"), ("three", "o"))]
+    arms += [arm("base", 0, ["base:rl:b"], "e"), arm("again", 0, ["base:rl:b", "rl:rl:m"], "e")]
+    stages = {digest: Stage("rl", Model(), {}, Run(), digest, digest) for digest in values}
+    plan = Plan("s", "smoke", {**stages, "r": Stage("report", spec(arms), {}, Run(), "report", "r")}, "r")
+    plans = dict.fromkeys(data.series_of(plan), plan)
+    place = data.Place(tmp_path, tmp_path / "results", tmp_path)
+
+    last = data.curves(place, plans, data.LAST, "reward")
+    assert [one["arm"] for one in last["series"]] == ["one", "two", "three", "base"]
+    assert last["same"] == [["one", "two", "again"]]
+    base = data.curves(place, plans, "base", "reward")
+    assert [one["arm"] for one in base["series"]] == ["one"]
+    assert base["same"] == [["one", "two", "three", "base", "again"]]
 
 
 def test_stages_of_one_label_are_named_by_the_seeds_that_they_are_made_for() -> None:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import typer
 from typer.core import TyperGroup
 
-from interplay.cli.common import Command, Help
+from interplay.cli.common import FOLDERS, Command, Help, names_in, study_tree
 from interplay.core.metrics import log_to_stderr
 from interplay.core.model import UserError, nearest_name, shorten_value
 
@@ -163,6 +163,33 @@ def _complete_in_bash() -> None:
     finally:
         cut = len(broken[0]) if broken else 0
         print("\n".join(line[cut:] for line in said.getvalue().splitlines()))
+
+
+def complete_key(ctx: typer.Context, incomplete: str) -> list[str]:
+    """KEY=VALUE of the study that precedes this word: the keys of its stages and of itself, level by level, and the values of
+    those that name files of configs/ or take few words. Bash puts a blank behind an only word: there are always several."""
+    from interplay.core import keys
+    from interplay.study.spec import Study
+
+    def known(path: list[str], among: dict[str, Any]) -> dict[str, Any]:
+        return keys.keys_at(Study, among, path if not path or path[0] in Study.model_fields else ["stages", *path])
+
+    key, given, _ = incomplete.partition("=")
+    tree, (*above, last) = study_tree(str(ctx.params.get("study"))), key.split(".")
+    if not tree.get("stages"):  # not readable
+        return []
+    here = known(above, tree) if above else {**{name: [] for name in tree["stages"]}, **known([], tree), "scale": []}
+    if given:
+        fields = known(above, {}) if last == "name" else here  # each member of a union has its own name
+        values = names_in(FOLDERS[last]) if last in FOLDERS else keys.options_of(fields.get(last, []))
+        return [word for word in (f"{key}={value}" for value in values) if word.startswith(incomplete)]
+    found = []
+    for name in (name for name in here if name.startswith(last)):
+        word, leads_on = ".".join([*above, name]), name != "scale" and bool(known([*above, name], tree))
+        found += [f"{word}="] * (not leads_on or name in FOLDERS) + [f"{word}."] * leads_on
+    if len(found) > 1 or not found:
+        return found
+    return complete_key(ctx, found[0]) or [found[0], f"{found[0]}..."]
 
 
 def _usage_line(error: typer.TyperException, words: list[str]) -> str:

@@ -37,12 +37,12 @@ Completer = Callable[..., list[str]]
 
 def complete_study(incomplete: str) -> list[str]:
     """Studies of the project."""
-    return _starting(_names("study"), incomplete)
+    return _starting(names_in("study"), incomplete)
 
 
 def complete_scale(incomplete: str) -> list[str]:
     """Scales of the project."""
-    return _starting(_names("scale"), incomplete)
+    return _starting(names_in("scale"), incomplete)
 
 
 def complete_arm(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -55,13 +55,6 @@ def complete_table(ctx: typer.Context, incomplete: str) -> list[str]:
     return _starting(_declared(str(ctx.params.get("study")), "tables"), incomplete)
 
 
-def complete_key(incomplete: str) -> list[str]:
-    """KEY=VALUE where the values are files of configs/, as in `rl.method=gspo`."""
-    key = incomplete.partition("=")[0]
-    folder = FOLDERS.get(key.rpartition(".")[2])
-    return _starting([f"{key}={name}" for name in _names(folder)] if folder and "=" in incomplete else [], incomplete)
-
-
 def complete_side(incomplete: str) -> list[str]:
     """Arms as STUDY/ARM, and stages; studies, until one is complete."""
     return sorted(
@@ -71,28 +64,50 @@ def complete_side(incomplete: str) -> list[str]:
 
 def complete_stage(incomplete: str) -> list[str]:
     """Addresses STUDY/ARM/STAGE@SEED, those of combinations included; studies, until one is complete."""
-    study = max((name for name in _names("study") if incomplete.startswith(f"{name}/")), key=len, default="")
-    return _starting([f"{study}/{label}" for label in _labels(study)] if study else _names("study"), incomplete)
+    study = max((name for name in names_in("study") if incomplete.startswith(f"{name}/")), key=len, default="")
+    return _starting([f"{study}/{label}" for label in _labels(study)] if study else names_in("study"), incomplete)
 
 
-def _names(folder: str) -> list[str]:
+def names_in(folder: str) -> list[str]:
+    """The files of a folder below configs, without their ending."""
     root = CONFIGS / folder
     return sorted(path.relative_to(root).with_suffix("").as_posix() for path in root.rglob("*.yaml"))
 
 
 def _declared(study: str, key: str) -> list[str]:
-    """Names under a key of a study's file and of the studies that it extends; none of files that cannot be read, since a shell
+    """Names under a key of a study."""
+    return [str(name) for name in study_tree(study).get(key) or {}]
+
+
+def study_tree(study: str) -> dict[str, Any]:
+    """A study's file above the studies and the files of configs/ that it takes in; empty where one cannot be read, since a shell
     should not show errors."""
     import yaml
 
-    from interplay.core.keys import extended_studies
+    from interplay.core import keys
+
+    def read(path: str) -> Any:
+        return yaml.load((CONFIGS / f"{path}.yaml").read_text(), Loader=yaml.CSafeLoader)
 
     try:
-        found = yaml.load((CONFIGS / "study" / f"{study}.yaml").read_text(), Loader=yaml.CSafeLoader)
-        inherited = [name for base in extended_studies(found, study) for name in _declared(base, key)]
-        return list(dict.fromkeys([*inherited, *map(str, found.get(key) or {})]))
+        own, tree = read(f"study/{study}"), dict[str, Any]()
+        for base in keys.extended_studies(own, study):
+            tree = _merged(tree, study_tree(base))
+        for entry in own.get("defaults", []):
+            for group, name in entry.items() if isinstance(entry, dict) else ():
+                folder, _, at = group.removeprefix("override ").lstrip("/").partition("@")
+                value = read(f"{folder}/{name}") if at and "_here_" not in at else {}
+                for part in reversed(at.split(".")):
+                    value = {part: value}
+                tree = _merged(tree, value)
+        return _merged(tree, own)
     except (OSError, yaml.YAMLError, TypeError, AttributeError, RecursionError):  # AttributeError: PyYAML without libyaml
-        return []
+        return {}
+
+
+def _merged(one: Any, other: Any) -> Any:
+    both = isinstance(one, dict) and isinstance(other, dict)
+    return {**one, **{key: _merged(one.get(key), value) for key, value in other.items()}} if both else other
 
 
 def _labels(study: str) -> list[str]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from interplay.cli import common
+from interplay.cli import common, complete_key
 from interplay.cli.common import CONFIGS, RESULTS, command, flag, option
 from interplay.core import artifact, metrics
 from interplay.core.model import UserError, plural, print_visible
@@ -25,7 +25,7 @@ KEYS = "keys of the study that differ from its file, as in an arm's `set`: rl.me
 @command(app, "plan")
 def plan_stages(
     study: common.AnyStudy = None,
-    keys: Annotated[list[str] | None, common.argument(KEYS, common.complete_key, "KEY=VALUE")] = None,
+    keys: Annotated[list[str] | None, common.argument(KEYS, complete_key, "KEY=VALUE")] = None,
     scale: common.Scale = None,
     full: Annotated[bool, flag("--full", "explain every new stage and name every field that differs")] = False,
     stages: Annotated[bool, flag("--stages", "list every stage with its state")] = False,

@@ -158,13 +158,21 @@ def compare_sides(
     model.print_visible(compare.compare(*sides, known.stages, RESULTS, metric, band, count), end="")
 
 
+def _classes(incomplete: str) -> list[str]:
+    """Classes of errors of the task families, for a shell."""
+    return [name for name in metric_spec.ERRORS[1:] if name.startswith(incomplete)]
+
+
 @command(app, "rollouts")
 def list_rollouts(
     stage: common.Stage,
     scale: common.Scale = None,
     failed: Annotated[bool, flag("--failed", "only completions that are not strictly correct")] = False,
     passed: Annotated[bool, flag("--passed", "only completions that are")] = False,
-    error: Annotated[str | None, option("--error", "only completions of a class of errors, such as missing_node")] = None,
+    error: Annotated[
+        str | None,
+        option("--error", "only completions of a class of errors, such as missing_node", complete=_classes),
+    ] = None,
     step: Annotated[
         int | None, option("--step", "only rollouts of this step of an rl stage (default: the last ones)", min=1)
     ] = None,

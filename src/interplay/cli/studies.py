@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 import yaml
 
-from interplay.cli import common
+from interplay.cli import common, complete_key
 from interplay.cli.common import CONFIGS, LOGS, RESULTS, argument, command, flag, option
 from interplay.core import artifact, metrics, model
 from interplay.kinds.table import length_key
@@ -26,6 +26,7 @@ PROFILE = "SNAKEMAKE_PROFILE"
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP)
 """Signals to `interplay run` that Snakemake and its jobs get, too; the end of a terminal as SIGTERM."""
 WIDTH = 100
+WORDS = "keys of the study, as for `interplay plan`; max_hours=H, max_gpu_hours=H; options of Snakemake"
 
 app = common.new_app()
 
@@ -128,8 +129,8 @@ def _template(name: str, plan: Plan) -> str:
 
 @command(app, "run", {"allow_extra_args": True, "ignore_unknown_options": True})
 def run_study(
-    context: typer.Context,
     study: common.Study,
+    words: Annotated[list[str] | None, argument(WORDS, complete_key, "KEY=VALUE")] = None,
     scale: common.Scale = None,
     profile: Annotated[str | None, option("--profile", "of Snakemake: local (the default) or slurm")] = None,
     dry: Annotated[bool, flag("--dry-run", "only list the jobs")] = False,
@@ -148,16 +149,17 @@ def run_study(
     from interplay.results import state
     from interplay.study import choices
 
-    settings = [word for word in context.args if re.match(r"[\w.]+=", word)]
+    given = words or []
+    settings = [word for word in given if re.match(r"[\w.]+=", word)]
     limits = [word for word in settings if word.partition("=")[0] in choices.LIMITS]
     keys = [word for word in settings if word not in limits]
     choices.hour_limits(dict(word.split("=", 1) for word in limits))  # refused here rather than within Snakemake's messages
     _check_profile(profile)
-    _check_counts(context.args)
+    _check_counts(given)
     plan = common.plan_of(study, scale, keys)
     single.try_rewards(plan, CONFIGS, RESULTS)
     chosen = [f"study={plan.study}", f"scale={plan.scale}", *limits, *([f"set={shlex.join(keys)}"] if keys else [])]
-    more = [word for word in context.args if word not in settings] + (["--dry-run"] if dry else [])
+    more = [word for word in given if word not in settings] + (["--dry-run"] if dry else [])
     code = _run_snakemake(["all", *more, *_profile(profile), "--config", *chosen])
     if not dry or code:
         for line in state.failure_lines(plan, RESULTS, LOGS, bool(keys)) if code else common.report_lines(plan):

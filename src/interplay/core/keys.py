@@ -5,7 +5,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar, get_args, get_origin
 
 from pydantic import AfterValidator, ConfigDict, Field, GetCoreSchemaHandler, ValidationError, create_model
 from pydantic.fields import FieldInfo
@@ -127,8 +127,7 @@ def _models_at(cls: type[Model], value: Any, path: list[str]) -> tuple[list[type
     for part in path:
         chosen = [model for model in models if _fits(model, here)] or models
         fields = [model.model_fields[part] for model in chosen if part in model.model_fields]
-        inner = [m for field in fields for m in [*models_in(field.annotation), *_marked(field.metadata)]]
-        models, here = inner or models, _inside(here, part)
+        models, here = models_of(fields) or models, _inside(here, part)
     return models, here
 
 
@@ -138,6 +137,55 @@ def _inside(value: Any, part: str) -> Any:
     if isinstance(value, dict):
         return next((inner for key, inner in value.items() if str(key) == part), None)
     return getattr(value, part, None) if isinstance(value, Model) else None
+
+
+def keys_at(cls: type[Model], value: Any, path: Iterable[str]) -> dict[str, list[FieldInfo]]:
+    """The keys that may follow a path in YAML of a model, which may be there in part: with their fields, one for each member of a
+    union; with none where a key is a name of the user's own, as of a problem set."""
+    models, here, names = [cls], value, False
+    for part in path:
+        fields = [] if names else _fields_at(models, here).get(part, [])
+        models = models if names else models_of(fields)
+        names = not names and any(_maps_names(field) for field in fields)
+        here = _inside(here, part)
+    if names:
+        return {str(name): [] for name in here} if isinstance(here, dict) else {}
+    return _fields_at(models, here)
+
+
+def _fields_at(models: list[type[Model]], here: Any) -> dict[str, list[FieldInfo]]:
+    found: dict[str, list[FieldInfo]] = {}
+    for model in [model for model in models if _fits(model, here)] or models:
+        for name, field in model.model_fields.items():
+            found.setdefault(name, []).append(field)
+    return found
+
+
+def models_of(fields: Iterable[FieldInfo]) -> list[type[Model]]:
+    """The models whose keys may follow those of these fields."""
+    return [m for field in fields for m in [*models_in(field.annotation), *_marked(field.metadata)]]
+
+
+def options_of(fields: Iterable[FieldInfo]) -> list[str]:
+    """The words that fields of these types may hold, where they are few; none for numbers and texts."""
+
+    def words(annotation: Any) -> list[str]:
+        if annotation is bool:
+            return ["true", "false"]
+        inner = get_args(annotation)
+        return (
+            [w for w in inner if isinstance(w, str)]
+            if get_origin(annotation) is Literal
+            else [w for a in inner for w in words(a)]
+        )
+
+    return list(dict.fromkeys(word for field in fields for word in words(field.annotation)))
+
+
+def _maps_names(field: FieldInfo) -> bool:
+    """Whether a field maps names of the user's own to values."""
+    written = any(isinstance(mark, Written) for mark in field.metadata)
+    return not written and dict in map(get_origin, (field.annotation, *get_args(field.annotation)))
 
 
 def models_in(annotation: Any) -> list[type[Model]]:

@@ -212,12 +212,12 @@ class Series(NamedTuple):
 
 
 def series_of(plan: Plan, arm: str | None = None) -> list[Series]:
-    """The training stages of a plan, or of one of its arms, each once."""
-    found: dict[str, Series] = {}
+    """The training stages of a plan, or of one of its arms, each once for each arm that has it."""
+    found: dict[tuple[str, str], Series] = {}
     for row in catalog.report_spec(plan).arms:
         for step in row.path if arm in (None, row.arm) else ():
             digest = artifact.split_ref(step.digest)[0]
-            found.setdefault(digest, Series(row.arm, row.seed, step.name, digest, plan.study))
+            found.setdefault((digest, row.arm), Series(row.arm, row.seed, step.name, digest, plan.study))
     return [one for one in found.values() if table.length_key(plan.stages[one.digest].kind)]
 
 
@@ -234,7 +234,8 @@ def equal_arms(spec: ReportSpec) -> list[tuple[str, str]]:
 
 
 def curves(place: Place, plans: Mapping[Series, Plan], stage: str, metric: str) -> dict[str, Any]:
-    """The curves of a metric in the stages of a name, and what can be chosen instead."""
+    """The curves of a metric in the stages of a name, and what can be chosen instead. A stage that arms share has one curve, in
+    the name of the first; `same` are the arms whose curves are the same, for that or another reason."""
     lines = {
         one: read_lines(artifact.folder(place.results, plan.stages[one.digest].kind, one.digest)) for one, plan in plans.items()
     }
@@ -247,9 +248,32 @@ def curves(place: Place, plans: Mapping[Series, Plan], stage: str, metric: str) 
     metrics = [*(key for key in FIRST if key in counts), *sorted(counts.keys() - {*FIRST})]
     common = [key for key in metrics if 2 * counts[key] > len(of_stage)]
     shown = metric if metric in metrics else next(iter([*common, *metrics]), "")
-    found = [{**one._asdict(), **_points(known, shown)} for one, known in of_stage.items()]
+    points = {one: _points(known, shown) for one, known in of_stage.items()}
+    first = {one.digest: one for one in reversed(of_stage)}
+    found = [{**one._asdict(), **points[one]} for one in of_stage if first[one.digest] is one]
     arms = list(dict.fromkeys(row.arm for plan in plans.values() for row in catalog.report_spec(plan).arms))
-    return {"stages": names, "stage": chosen, "metrics": metrics, "metric": shown, "arms": arms, "series": found}
+    return {
+        "stages": names,
+        "stage": chosen,
+        "metrics": metrics,
+        "metric": shown,
+        "arms": arms,
+        "series": found,
+        "same": _same(points),
+    }
+
+
+def _same(points: Mapping[Series, dict[str, list[float]]]) -> list[list[str]]:
+    """Groups of arms, as study/arm where there are several studies, all of whose curves are the same."""
+    of_arm: dict[str, set[tuple[tuple[float, ...], ...]]] = {}
+    several = len({one.study for one in points}) > 1
+    for one, curve in points.items():
+        if curve["x"]:
+            of_arm.setdefault(f"{one.study}/{one.arm}" if several else one.arm, set()).add((*map(tuple, curve.values()),))
+    groups: dict[frozenset[Any], list[str]] = {}
+    for arm, drawn in of_arm.items():
+        groups.setdefault(frozenset(drawn), []).append(arm)
+    return [arms for arms in groups.values() if len(arms) > 1]
 
 
 def _points(lines: progress.Lines, metric: str) -> dict[str, list[float]]:

@@ -155,7 +155,8 @@ function draw(box, found) {
     tip.style.left = `${x + tip.offsetWidth > width ? Math.max(0, px(step) - tip.offsetWidth - 12) : x}px`;
   });
   picture.addEventListener("pointerleave", () => { tip.hidden = true; rule.setAttribute("x1", -9); rule.setAttribute("x2", -9); });
-  box.replaceChildren(legend, el("div", {className: "plot"}, picture, tip));
+  const same = found.same.length ? [el("p", {className: "soft"}, `The same curve: ${found.same.map(arms => arms.join(", ")).join("; ")}.`)] : [];  // as the captions of the figures say
+  box.replaceChildren(legend, el("div", {className: "plot"}, picture, tip), ...same);
 }
 
 async function curves(values) {
