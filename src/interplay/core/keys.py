@@ -185,7 +185,7 @@ def options_of(fields: Iterable[FieldInfo]) -> list[str]:
 def _maps_names(field: FieldInfo) -> bool:
     """Whether a field maps names of the user's own to values."""
     written = any(isinstance(mark, Written) for mark in field.metadata)
-    return not written and dict in map(get_origin, (field.annotation, *get_args(field.annotation)))
+    return not written and any(get_origin(one) is dict for one in (field.annotation, *get_args(field.annotation)))
 
 
 def models_in(annotation: Any) -> list[type[Model]]:
