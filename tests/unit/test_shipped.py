@@ -58,6 +58,7 @@ OWN_BASES = (
             "tool_use",
         )
     ),
+    *(f"methods/{name}" for name in ("learned_rewards", "mind", "searching", "taught", "taught_more")),
     *(f"methods/{name}" for name in ("pipeline", "retrain_equivalence", "rounds", "zero_variance_bases")),
     *(f"methods/{name}" for name in ("skills", "tools", "turn_branches", "turn_credit", "turns", "zoo_tools")),
     *(f"methods/turn_{world}" for world in ("fight", "fight_grid", "fight_search", "prompts")),
