@@ -174,7 +174,7 @@ STEPS = [
         "temperature=1.0,\n        top_p=1.0,",
         "handed_over",
     ),
-    fault("score_temperature", "token, copied) / temperature, dim=-1)", "token, copied), dim=-1)", "rl_update"),
+    fault("score_temperature", "token, copied, dtype) / temperature, dim=-1)", "token, copied, dtype), dim=-1)", "rl_update"),
     fault(
         "tracker",
         "self.b[outcome.id] = self.rho * self.b[outcome.id] + outcome.n - passed",
