@@ -1,11 +1,7 @@
 """Artifacts with known numbers, written as the stages write them, for the tests of the report."""
 
-import base64
-import gzip
 import json
-import re
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -79,8 +75,3 @@ def write_problems(
         out / "problems.parquet"
     )
     return out
-
-
-def read_provenance(page: str) -> dict[str, Any]:
-    """What a click on a cell of a page shows, as the page holds it."""
-    return json.loads(gzip.decompress(base64.b64decode(re.search(r'id="provenance">(.*?)</script>', page)[1])))

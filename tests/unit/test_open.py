@@ -197,7 +197,7 @@ def test_an_arm_of_the_same_stages_is_named_with_the_one_that_stands_for_it() ->
 
 
 def test_arms_whose_curves_are_the_same_are_named_and_a_shared_stage_is_drawn_once(tmp_path: Path) -> None:
-    """As on the static page: of a stage that arms share, and of stages of their own that came out alike."""
+    """As on the static page: of a stage that arms share, and of different stages with equal curves."""
     values = {"b": [1.0, 2.0], "m": [3.0, 4.0], "n": [3.0, 4.0], "o": [3.0, 5.0]}
     for digest, rewards in values.items():
         folder = tmp_path / "results/rl" / digest

@@ -6,6 +6,7 @@ import itertools
 import re
 from pathlib import Path
 
+import browser
 import numpy as np
 import pytest
 import report_study as study
@@ -227,7 +228,7 @@ def test_the_page_shows_verdicts_and_every_number_leads_to_its_data(answer: answ
     assert '<span class="chip none">no information</span>' in written
     key = "fight_contrast/pcl=1 − grpo=1/edge/strict_pass@1"
     assert f'data-cell="{key}"' in written
-    data = study.read_provenance(written)
+    data = browser.read_provenance(written)
     assert sorted(re.findall(r'data-cell="([^"]*)"', written)) == sorted(data["cells"])
     assert data["cells"][key]["command"].startswith("interplay explain toy fight_contrast 'pcl=1 - grpo=1' edge/strict_pass@1")
 

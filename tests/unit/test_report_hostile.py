@@ -5,6 +5,7 @@ import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
 from pathlib import Path
 
+import browser
 import pytest
 import report_study as study
 
@@ -83,7 +84,7 @@ def test_nothing_on_the_page_runs_but_its_own_script(out: Path) -> None:
 def test_the_data_of_the_page_cannot_end_its_element(out: Path) -> None:
     text = (out / "report.html").read_text()
     inside = text.partition('id="provenance">')[2].partition("</script>")[0]
-    assert any(ARM in key for key in study.read_provenance(text)["cells"])
+    assert any(ARM in key for key in browser.read_provenance(text)["cells"])
     assert "<" not in inside
 
 

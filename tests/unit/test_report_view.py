@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import browser
 import pytest
 import report_study as study
 
@@ -146,7 +147,7 @@ def test_every_cell_of_the_page_has_its_data_and_every_link_its_place(laid: tupl
     spec, inputs = laid
     made = answers.answer_study(read_results(spec, inputs))
     written = page.write_page(made, provenance.of_inputs(spec, inputs), tmp_path / "out").read_text()
-    data = study.read_provenance(written)
+    data = browser.read_provenance(written)
     assert sorted(re.findall(r'data-cell="([^"]*)"', written)) == sorted(data["cells"])
     anchors = set(re.findall(r'id="([^"]*)"', written))
     assert set(re.findall(r'href="#([^"]*)"', written)) <= anchors

@@ -329,10 +329,10 @@ def test_dynamic_sampling_stops_after_its_rounds_and_may_leave_nothing() -> None
 def test_dynamic_sampling_goes_by_verdicts_where_advantages_want_a_critic() -> None:
     """Its values come once all groups are drawn."""
     method = {"paper": "p", "advantage": {"name": "gae"}, "critic": {"name": "value_head"}}
-    told = {"mix": [1.0], "steps": 1}
+    other = {"mix": [1.0], "steps": 1}
     with pytest.raises(ValidationError, match=r"dynamic_sampling does not go with method\.advantage = gae"):
-        RLSpec.model_validate({"method": {**method, "edits": [{"name": "dynamic_sampling"}]}, **told})
-    RLSpec.model_validate({"method": {**method, "edits": [{"name": "dynamic_sampling", "metric": "acc"}]}, **told})
+        RLSpec.model_validate({"method": {**method, "edits": [{"name": "dynamic_sampling"}]}, **other})
+    RLSpec.model_validate({"method": {**method, "edits": [{"name": "dynamic_sampling", "metric": "acc"}]}, **other})
 
 
 # --- what cannot learn ---

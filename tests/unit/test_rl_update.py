@@ -105,8 +105,10 @@ def test_a_large_vocabulary_in_int8_has_one_log_probability_with_and_without_ent
     """Else the first ratio of a step with an entropy bonus would not be 1: its old log-probabilities come without entropies."""
     monkeypatch.setattr("interplay.model.decoder.LARGE_VOCABULARY", VOCABULARY)
     policy, batch = decoder(), batch_of(REWARDS)
-    plain, told = (scores(policy, batch, torch.arange(len(batch)), 1.0, torch.int8, entropy).logp for entropy in (False, True))
-    assert torch.equal(plain, told)
+    alone, with_entropies = (
+        scores(policy, batch, torch.arange(len(batch)), 1.0, torch.int8, entropy).logp for entropy in (False, True)
+    )
+    assert torch.equal(alone, with_entropies)
 
 
 def test_temperature_divides_the_logits() -> None:

@@ -1,10 +1,9 @@
 """A failed arm leaves the others standing."""
 
-import base64
-import gzip
 import json
 import shutil
 
+import browser
 from conftest import Laboratory
 
 SMOKE = ("study=quickstart", "scale=smoke")
@@ -37,8 +36,7 @@ def test_the_page_shows_what_is_there_and_names_what_failed_and_why(finished: La
     assert "This page is partial:" in page
     assert "<b>broken/gold@0</b>" in page
     assert "lower the learning rate" in page
-    packed = page.split('id="provenance">')[1].split("</script>")[0]
-    cells = json.loads(gzip.decompress(base64.b64decode(packed)))["cells"]
+    cells = browser.read_provenance(page)["cells"]
     sound_table = finished.folder / "results/by-name/quickstart.smoke/report/tables/main.csv"
     assert set(sound_table.read_text().splitlines()) <= set((partial / "tables/main.csv").read_text().splitlines())
     assert "lower the learning rate" in cells["main/broken/edge/strict_pass@1"]["missing"][0]

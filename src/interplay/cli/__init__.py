@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import typer
 from typer.core import TyperGroup
 
-from interplay.cli.common import FOLDERS, Command, Help, names_in, study_tree
+from interplay.cli.common import FOLDERS, Command, Help, names_in, starting, study_tree
 from interplay.core.metrics import log_to_stderr
 from interplay.core.model import UserError, nearest_name, shorten_value
 
@@ -182,9 +182,9 @@ def complete_key(ctx: typer.Context, incomplete: str) -> list[str]:
     if given:
         fields = known(above, {}) if last == "name" else here  # each member of a union has its own name
         values = names_in(FOLDERS[last]) if last in FOLDERS else keys.options_of(fields.get(last, []))
-        return [word for word in (f"{key}={value}" for value in values) if word.startswith(incomplete)]
+        return starting([f"{key}={value}" for value in values], incomplete)
     found = []
-    for name in (name for name in here if name.startswith(last)):
+    for name in starting(here, last):
         word, leads_on = ".".join([*above, name]), name != "scale" and bool(known([*above, name], tree))
         found += [f"{word}="] * (not leads_on or name in FOLDERS) + [f"{word}."] * leads_on
     if len(found) > 1 or not found:

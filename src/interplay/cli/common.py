@@ -37,22 +37,22 @@ Completer = Callable[..., list[str]]
 
 def complete_study(incomplete: str) -> list[str]:
     """Studies of the project."""
-    return _starting(names_in("study"), incomplete)
+    return starting(names_in("study"), incomplete)
 
 
 def complete_scale(incomplete: str) -> list[str]:
     """Scales of the project."""
-    return _starting(names_in("scale"), incomplete)
+    return starting(names_in("scale"), incomplete)
 
 
 def complete_arm(ctx: typer.Context, incomplete: str) -> list[str]:
     """Arms of the study that precedes this word."""
-    return _starting(_declared(str(ctx.params.get("study")), "arms"), incomplete)
+    return starting(_declared(str(ctx.params.get("study")), "arms"), incomplete)
 
 
 def complete_table(ctx: typer.Context, incomplete: str) -> list[str]:
     """Tables of the study that precedes this word."""
-    return _starting(_declared(str(ctx.params.get("study")), "tables"), incomplete)
+    return starting(_declared(str(ctx.params.get("study")), "tables"), incomplete)
 
 
 def complete_side(incomplete: str) -> list[str]:
@@ -65,7 +65,7 @@ def complete_side(incomplete: str) -> list[str]:
 def complete_stage(incomplete: str) -> list[str]:
     """Addresses STUDY/ARM/STAGE@SEED, those of combinations included; studies, until one is complete."""
     study = max((name for name in names_in("study") if incomplete.startswith(f"{name}/")), key=len, default="")
-    return _starting([f"{study}/{label}" for label in _labels(study)] if study else names_in("study"), incomplete)
+    return starting([f"{study}/{label}" for label in _labels(study)] if study else names_in("study"), incomplete)
 
 
 def names_in(folder: str) -> list[str]:
@@ -132,7 +132,8 @@ def _labels(study: str) -> list[str]:
     return list(found) or [*(f"{arm}/" for arm in _declared(study, "arms")), *sorted(made)]
 
 
-def _starting(words: Iterable[str], incomplete: str) -> list[str]:
+def starting(words: Iterable[str], incomplete: str) -> list[str]:
+    """The words that go on from what is written."""
     return [word for word in words if word.startswith(incomplete)]
 
 

@@ -160,7 +160,7 @@ def compare_sides(
 
 def _classes(incomplete: str) -> list[str]:
     """Classes of errors of the task families, for a shell."""
-    return [name for name in metric_spec.ERRORS[1:] if name.startswith(incomplete)]
+    return common.starting(metric_spec.ERRORS[1:], incomplete)
 
 
 @command(app, "rollouts")

@@ -116,7 +116,6 @@ def sync_store(
         interplay store pull edge  # fetch what a study needs
         interplay store rebuild demo --scale laptop  # tables and verdicts from the committed scores, without training
     """
-
     from interplay.study import choices
 
     if do in ("keep", "rebuild"):
