@@ -57,27 +57,46 @@ class Tab:
         os.close(theirs)
         os.close(other)
         self.left, self.count, self.session, self.errors = b"", 0, "", list[str]()
+        self.navigations = 0
         made = self._tell("Target.createTarget", url="about:blank")
         self.session = self._tell("Target.attachToTarget", targetId=made["targetId"], flatten=True)["sessionId"]
         self._tell("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 500)
         self._tell("Runtime.enable")
         self._tell("Log.enable")
-        self._tell("Page.navigate", url=url)
+        self._tell("Page.enable")
+        self.go(url)
+
+    def go(self, url: str) -> None:
+        """Open a page; returns when it has replaced the last one, so that what is evaluated next is evaluated in it."""
+        answer = self._tell("Page.navigate", url=url)
+        assert "errorText" not in answer, answer
 
     def _tell(self, method: str, **params: Any) -> dict[str, Any]:
         self.count += 1
         told = {"id": self.count, "method": method, "params": params, **({"sessionId": self.session} if self.session else {})}
         os.write(self.ours, json.dumps(told).encode() + b"\0")
-        while True:
-            while b"\0" not in self.left:
-                self.left += os.read(self.heard, 1 << 20)
-            text, self.left = self.left.split(b"\0", 1)
-            answer = json.loads(text)
-            if answer.get("method") in ("Runtime.exceptionThrown", "Log.entryAdded"):
-                self.errors.append(json.dumps(answer["params"]))
-            if answer.get("id") == self.count:
-                assert "error" not in answer, answer
-                return dict(answer["result"])
+        while (answer := self._next_message()).get("id") != self.count:
+            pass
+        assert "error" not in answer, answer
+        return dict(answer["result"])
+
+    def _next_message(self) -> dict[str, Any]:
+        """An answer or an event; errors of the page and navigations are kept."""
+        while b"\0" not in self.left:
+            self.left += os.read(self.heard, 1 << 20)
+        text, self.left = self.left.split(b"\0", 1)
+        message = dict(json.loads(text))
+        if message.get("method") in ("Runtime.exceptionThrown", "Log.entryAdded"):
+            self.errors.append(json.dumps(message["params"]))
+        self.navigations += message.get("method") == "Page.frameNavigated"
+        return message
+
+    def follow(self, selector: str) -> None:
+        """Click a link; returns when its page has replaced this one."""
+        before = self.navigations
+        self.js(f"document.querySelector({json.dumps(selector)}).click()")
+        while self.navigations == before:
+            self._next_message()
 
     def js(self, expression: str) -> Any:
         """The value of an expression in the page."""

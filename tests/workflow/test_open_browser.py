@@ -47,7 +47,7 @@ def test_a_study_is_followed_from_its_list_to_the_cause_of_a_failure(
             open_tab.append(tab)
             wait_for(lambda: tab.js("document.querySelectorAll('.run').length") == 1, 60)
             assert tab.shows("Does RL lift a model at the edge")
-            tab.js("document.querySelector('.run').click()")
+            tab.follow(".run")
             wait_for(lambda: tab.shows("broken/gold@0"), 120)
             wait_for(lambda: tab.shows("lower the learning rate"), 120)
             assert tab.shows("interplay debug quickstart.smoke/broken/gold@0")
@@ -69,7 +69,7 @@ def other_views(page: Served, tab: Tab) -> None:
     digest = next(row["digest"] for row in stages if row["label"] == "rl_edge/eval@0")
     counts = page.get(f"api/rollouts/{digest}").json()["errors"]
     wrong = next(name for name in counts if name != "none")
-    tab.js(f"location.href = '/stage/{digest}?study=quickstart&scale=smoke'")
+    tab.go(f"{page.url}stage/{digest}?study=quickstart&scale=smoke")
     wait_for(lambda: tab.js("document.querySelectorAll('#errors button').length") == len(counts) + 1, 60)
     tab.js(
         f"[...document.querySelectorAll('#errors button')].find(b => b.innerText.startsWith({json.dumps(wrong.replace('_', ' '))})).click()"
@@ -79,7 +79,7 @@ def other_views(page: Served, tab: Tab) -> None:
     assert set(chips) == {wrong.replace("_", " ")}
     assert tab.js("document.querySelectorAll('#rollouts mark').length") > 0, "differences to the reference are marked"
 
-    tab.js("location.href = '/compare?a=quickstart.smoke/rl_edge&b=quickstart.smoke/rl_hard'")
+    tab.go(f"{page.url}compare?a=quickstart.smoke/rl_edge&b=quickstart.smoke/rl_hard")
     wait_for(lambda: tab.shows("flipped, most samples wrong in a and right in b"), 120)
     wait_for(lambda: tab.js("document.querySelectorAll('#chart path.mean').length") == 2, 60)
     for width in (390, 1400):
@@ -87,6 +87,6 @@ def other_views(page: Served, tab: Tab) -> None:
         assert tab.js("document.documentElement.scrollWidth - innerWidth") <= 0
 
     tab._tell("Emulation.setDeviceMetricsOverride", width=390, height=900, deviceScaleFactor=1, mobile=True)
-    tab.js("location.href = '/study?study=quickstart&scale=smoke'")
+    tab.go(f"{page.url}study?study=quickstart&scale=smoke")
     wait_for(lambda: tab.js("document.querySelectorAll('table.grid td .mark').length") > 0, 60)
     assert tab.js(FOUR_SEEDS) == 1, "seeds of a stage lie side by side"
