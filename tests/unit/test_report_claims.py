@@ -129,6 +129,11 @@ def test_the_json_holds_the_test_the_verdict_and_the_estimate(tmp_path: Path) ->
         ({"difference": "strict_pass@1", "against": "base", "at_least": 10}, r"at_least = 10 must lie in \[-1, 1\]: fractions"),
         ({"difference": "strict_pass@1", "against": "base", "at_most": -5}, "at_most = -5 .*not percent"),
         ({"difference": "strict_pass@1", "against": "rl", "at_least": 0.1}, "against = 'rl' is the arm itself"),
+        ({"value": "strict_pass@1", "within": [0.0, 1.0]}, "within = .* holds for every result"),
+        ({"value": "strict_pass@1", "at_least": 0.0}, r"at_least = 0 holds for every result; .* within \(0, 1\)"),
+        ({"value": "strict_pass@1", "at_most": 1.0}, "at_most = 1 holds for every result"),
+        ({"difference": "strict_pass@1", "against": "base", "at_least": -1.0}, r"at_least = -1 holds .* within \(-1, 1\)"),
+        ({"difference": "strict_pass@1", "against": "base", "margin": 1.0}, "margin = 1 holds for every result"),
     ],
 )
 def test_a_bound_that_no_metric_can_meet_or_miss_is_refused(bound: dict, message: str) -> None:
@@ -179,7 +184,12 @@ def test_a_published_effect_stands_on_the_page_in_place_of_a_bound(tmp_path: Pat
 ends = st.floats(-1, 1).map(lambda number: round(number, 2))
 
 
-@given(st.tuples(ends, ends).map(sorted), ends.filter(bool), st.sampled_from(["published", "at_least", "at_most"]), st.booleans())
+@given(
+    st.tuples(ends, ends).map(sorted),
+    ends.filter(lambda end: 0 < abs(end) < 1),
+    st.sampled_from(["published", "at_least", "at_most"]),
+    st.booleans(),
+)
 def test_the_words_partition_all_cases(interval: list[float], at: float, form: str, tied: bool) -> None:
     """Of the conditions of the glossary, each with those before it denied, just one holds, and its word is the verdict."""
     low, high = interval

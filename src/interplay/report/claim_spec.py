@@ -91,17 +91,22 @@ class Test(Model):
 
     @model_validator(mode="after")
     def _fractions(self) -> "Test":
-        """Shares and means of scores lie in [0, 1], what is revised in [-1, 1]: by other bounds a verdict is certain before the
-        study runs."""
+        """Shares and means of scores lie in [0, 1], what is revised in [-1, 1]: by a bound outside, or one that all values of the
+        range meet, a verdict is certain before the study runs."""
         if self.recorded is not None or not (measure := measure_of(self.metric)).bounded:
             return self
         low = int(measure.support[0])
-        if self.within is not None and not low <= self.within[0] <= self.within[1] <= 1:
-            raise ValueError(f"within = {list(self.within)} must hold {low} <= low <= high <= 1: fractions, not percent")
+        if self.within is not None:
+            if not low <= self.within[0] <= self.within[1] <= 1:
+                raise ValueError(f"within = {list(self.within)} must hold {low} <= low <= high <= 1: fractions, not percent")
+            if self.within == (low, 1):
+                raise ValueError(f"within = {list(self.within)} holds for every result; give a narrower range")
+        least = -1 if self.value is None else low
         for key, bound in (("at_least", self.at_least), ("at_most", self.at_most), ("margin", self.margin)):
-            least = -1 if self.value is None else low
             if bound is not None and not least <= bound <= 1:
                 raise ValueError(f"{key} = {bound:g} must lie in [{least}, 1]: fractions, not percent")
+            if bound == (least if key == "at_least" else 1):
+                raise ValueError(f"{key} = {bound:g} holds for every result; give a bound within ({least}, 1)")
         return self
 
 
