@@ -311,8 +311,8 @@ def describe_sources(sources: Iterable[str]) -> str:
     """Where times come from, in words."""
     words = {
         MEASURED: "measured on past records",
-        ASSUMED: f"from FLOPs at an assumed {CPU_FLOPS / 1e9:g} GFLOP/s per CPU thread ({CPU_OPS / 1e9:g} in int8) "
-        f"or {GPU_FLOPS / 1e12:g} TFLOP/s per GPU, without past records",
+        ASSUMED: f"from FLOPs, completions counted to their cap, at an assumed {CPU_FLOPS / 1e9:g} GFLOP/s per CPU thread "
+        f"({CPU_OPS / 1e9:g} in int8) or {GPU_FLOPS / 1e12:g} TFLOP/s per GPU, without past records",
         RATED: "problems and corpora at stated rates for their family",
         NOTHING: "kinds without past records and without FLOPs left out",
         UNKNOWN: "unknown where the size of the model is not known: give its source a `config`, its config.json, or run it first",
