@@ -188,6 +188,16 @@ def test_the_pace_is_that_of_the_nearest_model_size(lab: Lab) -> None:
     assert made(lab, plan).times[of_kind(plan, "pretrain")[0].digest].seconds == pytest.approx(1000.0)
 
 
+def test_the_pace_is_that_of_the_same_dtype(lab: Lab) -> None:
+    for dtype, seconds in (("bfloat16", 10.0), ("float32", 40.0)):
+        lab.edit("scale/smoke.yaml", "pretrain: {", f"pretrain: {{dtype: {dtype}, ")
+        lab.finish(of_kind(lab.plan(), "pretrain")[0], seconds)
+        lab.edit("scale/smoke.yaml", f"dtype: {dtype}, ", "")
+    lab.edit("scale/smoke.yaml", "pretrain: {tokens: 100000", "pretrain: {dtype: float32, tokens: 200000")
+    plan = lab.plan()
+    assert made(lab, plan).times[of_kind(plan, "pretrain")[0].digest].seconds == pytest.approx(80.0)
+
+
 def test_what_a_small_model_takes_beyond_its_flops_is_not_multiplied_with_the_size_of_a_large_one(lab: Lab) -> None:
     (small,) = of_kind(lab.plan(), "pretrain")
     lab.finish(small, 10.0)

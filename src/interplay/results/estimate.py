@@ -195,7 +195,7 @@ def _time(stage: Json, cost: Cost, left: float, unit: str, amount: float, paces:
         return Time(0.0, 0.0, UNKNOWN)
     rate = GPU_FLOPS * gpus if gpus else threads * (CPU_OPS if stage["spec"].get("dtype") == "int8" else CPU_FLOPS)
     if comparable:
-        seconds = telemetry.estimate_seconds(comparable, amount, left, cost, threads, 1 / rate if cost.flops else 0.0)
+        seconds = telemetry.estimate_seconds(comparable, stage, amount, left, cost, 1 / rate if cost.flops else 0.0)
         return Time(seconds, seconds * gpus, MEASURED)
     if cost.flops:
         seconds = START + left * cost.flops / rate

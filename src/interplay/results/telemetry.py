@@ -51,6 +51,8 @@ class Pace(NamedTuple):
     """Bytes of memory of all its processes; 0: not measured."""
     needed: float | None = None
     """What they were estimated to need."""
+    dtype: str | None = None
+    """What it computed in; None for kinds that do not state it."""
 
     def covers(self, amount: float) -> bool:
         """Whether this amount of work can be estimated from it: start-up is separate, or the work is not many times larger."""
@@ -69,19 +71,22 @@ def pace_of(stage: formulas.Json, cost: formulas.Cost, stages: Stages, folder: P
     gpus, threads, items = execution.Run(**stage["run"]).gpus, int(telemetry.get("threads", 1)), item_count(unit, amount, cost)
     size = sum(size for size, _ in artifact.record(folder)["files"].values()) / items if items else 0.0
     cap, peak = _completion_cap(cost), float(telemetry.get("peak_memory_mb", 0.0)) * 2**20
-    return Pace(unit, taken / amount, start, cost.parameters or 0, gpus, threads, amount, cap, size, peak)
+    dtype = stage["spec"].get("dtype")
+    return Pace(unit, taken / amount, start, cost.parameters or 0, gpus, threads, amount, cap, size, peak, dtype=dtype)
 
 
 def estimate_seconds(
-    paces: Sequence[Pace], amount: float, left: float, cost: formulas.Cost, threads: int, assumed: float = 0.0
+    paces: Sequence[Pace], stage: formulas.Json, amount: float, left: float, cost: formulas.Cost, assumed: float = 0.0
 ) -> float:
     """Seconds for the share `left` of this amount of work, start-up included: by the median of the paces that are nearest in
-    model size, then in threads, in the cap of completions and in the order of magnitude of the work. `assumed`: seconds of a
-    FLOP without records; what a model takes beyond them grows with its tokens and not with its size."""
+    model size, then in dtype, in threads, in the cap of completions and in the order of magnitude of the work. `assumed`: seconds
+    of a FLOP without records; what a model takes beyond them grows with its tokens and not with its size."""
+    threads, dtype = execution.Run(**stage["run"]).cores(), stage["spec"].get("dtype")
 
     def distance(pace: Pace) -> tuple[float, ...]:
         return (
             _log_ratio(pace.parameters, cost.parameters or 0),
+            pace.dtype != dtype,
             abs(pace.threads - threads),
             _log_ratio(pace.cap, _completion_cap(cost)),
             round(_log_ratio(pace.amount, amount) / math.log(10)),
