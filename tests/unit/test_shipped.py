@@ -37,6 +37,7 @@ OWN_BASES = (
     "interplay/before_rl_bases",
     "interplay/budget_split_bases",
     "interplay/extrapolation_bases",
+    "interplay/hard_exposure_bases",
     "interplay/length_depth",
     "interplay/sizes_nano",
     "interplay/sizes_next",
