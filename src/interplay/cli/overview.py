@@ -111,10 +111,9 @@ def stage_uses(plan: Plan) -> int:
     reached: dict[str, frozenset[str]] = {}
     for digest, stage in plan.stages.items():  # dependencies first
         if digest != plan.report:
-            reached[digest] = frozenset({digest}).union(*(reached[artifact.split_ref(dep)[0]] for dep in stage.deps.values()))
+            reached[digest] = frozenset({digest}).union(*(reached[dep] for dep in stage.inputs()))
     rows = cast(ReportSpec, plan.stages[plan.report].spec).arms
-    shown = ([*(artifact.split_ref(stage.digest)[0] for stage in row.path), *row.evaluations.values()] for row in rows)
-    return sum(len(frozenset().union(*(reached[digest] for digest in digests))) for digests in shown)
+    return sum(len(frozenset().union(*(reached[digest] for digest in row.digests()))) for row in rows)
 
 
 def overview_json(seen: Overview) -> dict[str, Any]:

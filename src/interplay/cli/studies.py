@@ -102,7 +102,7 @@ def _template(name: str, plan: Plan) -> str:
     trained = [(row, row.path[-1]) for row in spec.arms if row.control and row.path and length_key(row.path[-1].kind)]
     if trained:
         row, stage = next((pair for pair in trained if pair[1].kind == "rl"), trained[0])
-        made: Any = plan.stages[artifact.split_ref(stage.digest)[0]].spec
+        made: Any = plan.stages[stage.digest].spec
         length = str(length_key(stage.kind))
         whole = getattr(made, length)
         pulled = stage.kind == "rl" and hasattr(made.method.loss, "beta")

@@ -246,7 +246,7 @@ def model_sizes(stages: Mapping[str, Mapping[str, Any]]) -> dict[str, ModelSize 
 def _shape_of(
     stage: Mapping[str, Any], stages: Mapping[str, Mapping[str, Any]], found: Mapping[str, ModelSize | None]
 ) -> ModelSize | None:
-    deps = {role: dep.partition("@")[0] for role, dep in stage["deps"].items()}
+    deps = {role: artifact.ref_digest(dep) for role, dep in stage["deps"].items()}
     if is_trainer(stage["kind"]) and stage["spec"].get("model"):
         tokenizer = stages.get(deps.get("tokenizer", ""))
         return shape_size(stage["spec"]["model"], vocabulary_size(tokenizer["spec"])) if tokenizer else None
@@ -265,7 +265,7 @@ def peak_memories(stages: Mapping[str, Mapping[str, Any]]) -> dict[str, Memory |
     kinds that hold no model and of the trainer trl. Of a stack it is all of it."""
     found, sizes, lengths = dict[str, Memory | None](), model_sizes(stages), dict[str, tuple[int, bool]]()
     for digest, stage in stages.items():
-        deps = {role: dep.partition("@")[0] for role, dep in stage["deps"].items()}
+        deps = {role: artifact.ref_digest(dep) for role, dep in stage["deps"].items()}
         spec, size, run = stage["spec"], sizes[digest], execution.Run(**stage.get("run", {}))
         packed = next((stages[dep]["spec"] for dep in corpus_inputs(deps) if dep in stages), None)
         before = lengths.get(next((deps[role] for role in ("init", "model") if role in deps), ""))

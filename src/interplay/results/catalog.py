@@ -49,7 +49,7 @@ class Ref(NamedTuple):
     step: int | None = None
 
     def __str__(self) -> str:
-        return self.digest if self.step is None else f"{self.digest}@{self.step}"
+        return artifact.make_ref(*self)
 
 
 def read_catalog(configs: Path, results: Path) -> Catalog:
@@ -181,7 +181,7 @@ def readable_names(plan: Plan) -> dict[str, str]:
     found = {"report": plan.report}
     for arm in report_spec(plan).arms:
         steps = [*((stage.name, stage.digest) for stage in arm.path), *arm.evaluations.items()]
-        found |= {f"{arm.arm}/{name}@{arm.seed}": artifact.split_ref(ref)[0] for name, ref in steps}
+        found |= {f"{arm.arm}/{name}@{arm.seed}": digest for name, digest in steps}
     return found
 
 

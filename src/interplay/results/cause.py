@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from interplay.core.artifact import split_ref
+from interplay.core.artifact import ref_digest, split_ref
 from interplay.kinds.stages import flat_leaves, hashed_json
 from interplay.results.state import Found, Library
 
@@ -106,7 +106,7 @@ class Comparison:
 
     def distance(self, old: str, new: str) -> float:
         """Number of leaves in which two stages of one kind differ, their dependencies' leaves included."""
-        pair = (split_ref(old)[0], split_ref(new)[0])
+        pair = (ref_digest(old), ref_digest(new))
         if pair not in self._distances:
             self._distances[pair] = self._distance(*pair)
         return self._distances[pair] + (old != new and pair[0] == pair[1])

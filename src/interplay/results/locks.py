@@ -249,7 +249,7 @@ def compare_stages(old: Stages, new: Stages) -> Differences:
     for digest, stage in gone.items():
         waiting.setdefault((stage["kind"], stage["label"]), []).append(digest)
     both = {**old, **new}
-    comparison = cause.Comparison(lambda ref: both.get(artifact.split_ref(ref)[0]))
+    comparison = cause.Comparison(lambda ref: both.get(artifact.ref_digest(ref)))
     added, changed, paired = [], [], set()
     for digest, stage in new.items():
         if digest in old:

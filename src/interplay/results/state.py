@@ -117,7 +117,7 @@ class Library:
 
     def get(self, ref: str) -> dict[str, Any] | None:
         """The stage of a digest (or of `digest@step`); None where it is unknown."""
-        digest = artifact.split_ref(ref)[0]
+        digest = artifact.ref_digest(ref)
         if digest not in self._read:
             in_plan, locked, found = self.planned.get(digest), self.locked.get(digest), self.found.get(digest)
             made = read_stage(self.results, found.kind, digest) if found and not in_plan else None
@@ -139,7 +139,7 @@ def needed_stages(planned: Mapping[str, Stage], is_done: Callable[[str], bool]) 
     waiting = [digest for digest, stage in planned.items() if table.KINDS[stage.kind].makes == "report"]
     found: dict[str, None] = {}
     while waiting:
-        digest = artifact.split_ref(waiting.pop())[0]
+        digest = artifact.ref_digest(waiting.pop())
         if digest not in found and not is_done(digest):
             found[digest] = None
             waiting += planned[digest].deps.values()
@@ -302,7 +302,7 @@ def _waiting_reason(stage: Mapping[str, Any], stages: Mapping[str, Mapping[str, 
 
 def _missing_dep(stage: Mapping[str, Any], why: Mapping[str, str]) -> str:
     """The dependency to blame: one that failed or stopped before one that merely was not run."""
-    gone = [dep for dep in (artifact.split_ref(ref)[0] for ref in stage["deps"].values()) if dep in why]
+    gone = [dep for dep in (artifact.ref_digest(ref) for ref in stage["deps"].values()) if dep in why]
     return min(gone, key=lambda dep: why[dep].endswith("not run yet"), default="")
 
 

@@ -185,8 +185,7 @@ def _curves(spec: ReportSpec, results: Path) -> tuple[list[str], list[list[Any]]
     values: dict[str, dict[int, list[float]]] = {}
     for row in spec.arms:
         for step in row.path:
-            digest, _ = artifact.split_ref(step.digest)
-            for line in metrics.read(artifact.folder(results, step.kind, digest)):
+            for line in metrics.read(artifact.folder(results, step.kind, step.digest)):
                 if drawn in line:
                     values.setdefault(row.arm, {}).setdefault(int(line["step"]), []).append(float(line[drawn]))
     steps = sorted({step for of in values.values() for step in of})
@@ -224,7 +223,7 @@ def rollout_table(plan: Plan, stage: Stage, results: Path) -> dict[str, Any]:
         last = range(max(0, count - MOST_ROLLOUTS), count)
         rows = rows_at(file, last if "step" in names else range(0, count, spread)[:MOST_ROLLOUTS])
     columns = [name for name in ROLLOUT_COLUMNS if name in names]
-    sets = [plan.stages[artifact.split_ref(ref)[0]] for role, ref in stage.deps.items() if role.split(".")[0] == "data"]
+    sets = [plan.stages[artifact.ref_digest(ref)] for role, ref in stage.deps.items() if role.split(".")[0] == "data"]
     found = []
     for number, one in enumerate(sets):
         here = [row for row in rows if row.get("set", 0) == number]
@@ -340,7 +339,7 @@ def _roots(
     waiting: dict[str, list[str]] = {}
     for digest in open_stages:
         for dep in library.deps(digest).values():
-            waiting.setdefault(artifact.split_ref(dep)[0], []).append(digest)
+            waiting.setdefault(artifact.ref_digest(dep), []).append(digest)
     return linked.union(artifact.closure(active, lambda digest: waiting.get(digest, ())))
 
 

@@ -156,7 +156,7 @@ def stage_names(stages: Mapping[str, Stage]) -> dict[str, str]:
     readers: dict[str, list[str]] = {}
     for digest, stage in stages.items():
         for ref in stage.deps.values():
-            readers.setdefault(artifact.split_ref(ref)[0], []).append(digest)
+            readers.setdefault(artifact.ref_digest(ref), []).append(digest)
     inside = {digest: "@" in label for digest, label in names.items()}
     found: dict[str, dict[str, list[str]]] = {}
     for digest in equal:
@@ -216,8 +216,7 @@ def series_of(plan: Plan, arm: str | None = None) -> list[Series]:
     found: dict[tuple[str, str], Series] = {}
     for row in catalog.report_spec(plan).arms:
         for step in row.path if arm in (None, row.arm) else ():
-            digest = artifact.split_ref(step.digest)[0]
-            found.setdefault((digest, row.arm), Series(row.arm, row.seed, step.name, digest, plan.study))
+            found.setdefault((step.digest, row.arm), Series(row.arm, row.seed, step.name, step.digest, plan.study))
     return [one for one in found.values() if table.length_key(plan.stages[one.digest].kind)]
 
 

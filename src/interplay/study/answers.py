@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
-from interplay.core.artifact import split_ref
+from interplay.core.artifact import ref_digest
 from interplay.core.digest import canonical
 from interplay.core.model import KeyPlace, Model, nearest_name, plural
 from interplay.data.spec import ProblemsSpec
@@ -299,7 +299,7 @@ def check_showable(study: Study, rows: Rows, stages: Stages, place: KeyPlace) ->
     _check_curves(study, rows, stages, place)
     tests: dict[str, set[str]] = {}
     for row in rows:
-        tests.setdefault(row.arm, set()).update(split_ref(stages[one].deps["data"])[0] for one in row.evaluations.values())
+        tests.setdefault(row.arm, set()).update(ref_digest(stages[one].deps["data"]) for one in row.evaluations.values())
     ops: dict[str, set[int]] = {}
     """Arm -> ops of its test sets; empty where files and curated sets are among them, whose ops no plan knows."""
     for arm, data in tests.items():
@@ -320,7 +320,7 @@ def check_showable(study: Study, rows: Rows, stages: Stages, place: KeyPlace) ->
 
 def _check_curves(study: Study, rows: Rows, stages: Stages, place: KeyPlace) -> None:
     """The last stage of some arm logs what a figure draws by step."""
-    ends = [stages[digest] for digest in dict.fromkeys(split_ref(row.path[-1].digest)[0] for row in rows)]
+    ends = [stages[digest] for digest in dict.fromkeys(row.path[-1].digest for row in rows)]
     for name, figure in study.figures.items():
         if figure.x != "step" or figure.along() or any(is_logged(end.kind, end.spec, figure.y) for end in ends):
             continue
@@ -382,7 +382,7 @@ def _charge(match: report_spec.Match, part: report_spec.ReportStage, stages: Sta
 def _ancestors(stages: Stages, digest: str) -> list[str]:
     """The models that a stage descends from with their tokenizer, dependencies first, itself last."""
     deps = stages[digest].deps
-    before = [split_ref(deps[role])[0] for role in ("tokenizer", "init") if role in deps]
+    before = [ref_digest(deps[role]) for role in ("tokenizer", "init") if role in deps]
     return [*(item for dep in before for item in _ancestors(stages, dep)), digest]
 
 

@@ -36,6 +36,10 @@ class Stage:
         """A stage with its digest; `known` as for `digest`."""
         return Stage(kind, spec, deps, run, label, digest(kind, spec, deps, known))
 
+    def inputs(self) -> list[str]:
+        """Digests of the stages that it depends on."""
+        return [artifact.ref_digest(ref) for ref in self.deps.values()]
+
     def kept_steps(self) -> list[int]:
         """Steps whose model the stage keeps, in order; none of a stage that writes no model of its own."""
         return [] if KINDS[self.kind].ends_path else sorted(set(getattr(self.spec, "checkpoints", [])))
@@ -43,7 +47,7 @@ class Stage:
     def kept_models(self) -> list[tuple[int | None, str]]:
         """(step, reference) of the kept checkpoints and of the end, whose step is None where the stage counts in tokens."""
         end = getattr(self.spec, "steps", None)
-        return [*((step, f"{self.digest}@{step}") for step in self.kept_steps() if step != end), (end, self.digest)]
+        return [*((step, artifact.make_ref(self.digest, step)) for step in self.kept_steps() if step != end), (end, self.digest)]
 
     def identity(self) -> dict[str, Any]:
         """What the digest covers, as JSON: the part that the record repeats."""
@@ -288,7 +292,7 @@ def replicate_seeds(values: Sequence[int], count: int) -> list[int]:
 
 def stages_digest(stages: Mapping[str, Stage], rows: Iterable[ReportArm]) -> str:
     """Of all stages behind these rows, in any order."""
-    ends = [digest for row in rows for digest in (*(step.digest for step in row.path), *row.evaluations.values())]
+    ends = [digest for row in rows for digest in row.digests()]
     return digest("plan", model.Model(), {one: one for one in artifact.closure(ends, lambda at: stages[at].deps.values())})
 
 
@@ -306,7 +310,7 @@ def treatments(stages: Mapping[str, Stage], rows: Sequence[ReportArm]) -> list[s
     found: dict[str, None] = {}
     for seed in dict.fromkeys(row.seed for row in rows):
         here = [row for row in rows if row.seed == seed]
-        paths = {row.arm: [artifact.split_ref(step.digest)[0] for step in row.path] for row in here}
+        paths = {row.arm: [step.digest for step in row.path] for row in here}
         shared = set.intersection(*map(set, paths.values())) if len(paths) > 1 else set(next(iter(paths.values()))[:1])
         start = next((row.evaluations for row in here if len(here) > 1 and shared.issuperset(paths[row.arm])), {})
         for row in here:

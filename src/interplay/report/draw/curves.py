@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from scipy import optimize
 
-from interplay.core import artifact, metrics
+from interplay.core import metrics
 from interplay.kinds.table import KINDS
 from interplay.report.display_spec import Extrapolate, Figure
 from interplay.report.draw import style
@@ -233,7 +233,7 @@ def _runs(results: frame.Results, arm: str, key: str) -> list[StageCurve]:
 def _last(results: frame.Results, arm: str) -> dict[str, str]:
     """Digest -> kind of the last stage of an arm at each seed."""
     ends = [item.path[-1] for item in results.spec.arms if item.arm == arm and item.path]
-    return {artifact.split_ref(stage.digest)[0]: stage.kind for stage in ends}
+    return {stage.digest: stage.kind for stage in ends}
 
 
 def _series(results: frame.Results, runs: list[StageCurve]) -> Iterator[Series]:

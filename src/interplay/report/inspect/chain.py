@@ -33,7 +33,7 @@ Stages = Mapping[str, Mapping[str, Any]]
 def read_curves(spec: ReportSpec, results: Path) -> frame.Results:
     """What the targets of a study are read from, of all its arms: the horizon is that of all."""
     of = {target.stage for target in spec.targets.values()}
-    kinds = {artifact.split_ref(part.digest)[0]: part.kind for row in spec.arms for part in row.path if part.name in of}
+    kinds = {part.digest: part.kind for row in spec.arms for part in row.path if part.name in of}
     kinds |= {rung.digest: "evaluate" for row in spec.arms for rung in row.rungs if rung.stage in of}
     folders = {digest: artifact.folder(results, kind, digest) for digest, kind in kinds.items()}
     return frame.read_results(spec, folders)._replace(kept={})
@@ -129,7 +129,7 @@ def _inputs(members: list[dict[str, Any]], behind: provenance.Provenance) -> str
         refs = list(dict.fromkeys(stage["deps"][role] for stage in members))
         number = role.removeprefix("data.")
         share = f" {100 * mix[int(number)]:.4g} %" if number.isdecimal() and len(mix) > 1 else ""
-        name = stage_name({"digest": "", **behind.stages[artifact.split_ref(refs[0])[0]]})
+        name = stage_name({"digest": "", **behind.stages[artifact.ref_digest(refs[0])]})
         role = role_of[members[0]["deps"][role]] if is_corpus_role(role) else role
         said.append(f"{role}{share} {name if name != role else ''} [{provenance.list_references(refs)}]".replace("  ", " "))
     return "; ".join(said)

@@ -239,7 +239,7 @@ def _spec(stage: Mapping[str, Any], full: bool) -> list[str]:
 
 def _neighbours(digest: str, stages: Stages, results: Path) -> list[list[str]]:
     def row(role: str, ref: str) -> tuple[str, ...]:
-        other = artifact.split_ref(ref)[0]
+        other = artifact.ref_digest(ref)
         known = stages.get(other)
         if known is None:
             return (ref, role, "", "", "in no lock and not in results/")
@@ -254,7 +254,7 @@ def _neighbours(digest: str, stages: Stages, results: Path) -> list[list[str]]:
         (other, role, ref)
         for other, stage in stages.items()
         for role, ref in stage["deps"].items()
-        if artifact.split_ref(ref)[0] == digest
+        if artifact.ref_digest(ref) == digest
     ]
     needed = [row("input" if role == ref else role + ref[len(digest) :], other) for other, role, ref in users]
     return [*([block("needs", needs)] if needs else []), block("needed by", needed) if needed else ["needed by", "  nothing"]]

@@ -47,7 +47,7 @@ def _sums(
 ) -> list[float | None]:
     """Paper tokens, then tokens, rollouts and FLOPs as planned and as realised, of one arm at one seed; None where a stage is not
     finished or the size of its model unknown."""
-    path = [artifact.split_ref(stage.digest)[0] for stage in arm.path]
+    path = [stage.digest for stage in arm.path]
     if not set(path) <= planned.keys():
         return [None] * 7
     charged = sum(paper_tokens(known[digest]["kind"], known[digest]["spec"]) for digest in path)
@@ -70,7 +70,7 @@ def spent(results: frame.Results, unit: str) -> Mapping[str, float]:
     sizes = planned_costs({digest: known[digest] for digest in _in_order(known)})
     found: dict[str, list[float]] = {}
     for row in results.spec.arms:
-        path = [artifact.split_ref(stage.digest)[0] for stage in row.path]
+        path = [stage.digest for stage in row.path]
         took = [_took(results, digest, unit, sizes.get(digest)) for digest in path]
         found.setdefault(row.arm, []).append(nan if None in took else fsum(item or 0.0 for item in took))
     return {arm: fmean(amounts) for arm, amounts in found.items() if not isnan(fsum(amounts))}
@@ -83,7 +83,7 @@ def _in_order(records: Mapping[str, Mapping[str, Any]]) -> list[str]:
     def visit(digest: str) -> None:
         if digest in records and digest not in found:
             for ref in records[digest]["deps"].values():
-                visit(artifact.split_ref(ref)[0])
+                visit(artifact.ref_digest(ref))
             found[digest] = None
 
     for digest in records:
@@ -174,7 +174,7 @@ def unequal_compute(results: frame.Results, test: Test) -> Iterator[str]:
         return
     spent: list[dict[str, float]] = [{}, {}]
     for one, other in zip(results.spec.rows_of(test.arm), results.spec.rows_of(test.against), strict=False):
-        paths = [[artifact.split_ref(stage.digest)[0] for stage in row.path] for row in (one, other)]
+        paths = [[stage.digest for stage in row.path] for row in (one, other)]
         own = [[digest for digest in path if digest not in paths[1 - side]] for side, path in enumerate(paths)]
         if any(digest not in results.records for digest in (*own[0], *own[1])):
             return
@@ -302,7 +302,7 @@ def _way(results: frame.Results, row: ReportArm, target: Target) -> "Way | str":
     stage = next((stage for stage in row.path if stage.name == target.stage), None)
     if stage is None:
         return f"the study plans no {target.stage} of {row.arm} at seed {row.seed}"
-    digest = artifact.split_ref(stage.digest)[0]
+    digest = stage.digest
     if digest not in results.records:
         return f"stage {target.stage} of {row.arm} at seed {row.seed} is not there: {results.why.get(digest, digest)}"
     lines = [one for one in metrics.read(results.folders[digest]) if stage.step is None or one["step"] <= stage.step]

@@ -184,9 +184,7 @@ def _leaked(results: Results, claim: Claim) -> Iterator[str]:
     deps = {digest: record["deps"].values() for digest, record in results.records.items()}
     for arm in _arms(claim):
         row = results.spec.rows_of(arm)[0]
-        behind = artifact.closure(
-            [artifact.split_ref(stage.digest)[0] for stage in row.path], lambda digest: deps.get(digest, ())
-        )
+        behind = artifact.closure([stage.digest for stage in row.path], lambda digest: deps.get(digest, ()))
         trained = [one for one in behind if one in results.records and results.records[one]["kind"] in SETS]
         tested = {results.records[one]["deps"]["data"] for one in row.evaluations.values() if one in results.records}
         for digest in sorted(tested & results.folders.keys()):
@@ -324,7 +322,7 @@ def _machines(results: Results, claim: Claim) -> Iterator[str]:
     made: dict[str, dict[str, set[str]]] = {}
     for arm in _arms(claim):
         for row in results.spec.rows_of(arm):
-            for digest in [*(artifact.split_ref(stage.digest)[0] for stage in row.path), *row.evaluations.values()]:
+            for digest in row.digests():
                 if (record := results.records.get(digest)) and "dtype" in record["spec"]:
                     cpu = metrics.read_telemetry(results.folders[digest]).get("environment", {}).get("cpu")
                     how = ", ".join(filter(None, [cpu, artifact.numerics_of(record)]))

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from interplay.core import artifact, model
+from interplay.core import model
 from interplay.core.metrics import round_significant
 from interplay.report.metric_spec import is_of_run, measure_of
 from interplay.report.shown_spec import logged_measure
@@ -388,7 +388,7 @@ def _of(results: Results, stage: str, key: str, arm: str, seed: int) -> Found | 
     on_path = [one.digest for one in planned.path if one.name == stage] if planned else []
     if not on_path:
         return f"the study plans no {stage} of {arm} at seed {seed}"
-    digest = artifact.split_ref(on_path[-1])[0]
+    digest = on_path[-1]
     if digest not in results.records:
         return f"stage {stage} of {arm} at seed {seed} is not there: {results.why.get(digest, digest)}"
     values_of = results.records[digest]["metrics"]

@@ -96,7 +96,7 @@ def numerics_notes(results: Results, arms: list[str]) -> tuple[str, ...]:
     """A line for each kind of which some finished stages of these arms were made in a stack (`run.stack`) and others alone."""
     found: dict[str, dict[str, dict[str, None]]] = {}
     for row in [row for row in results.spec.arms if row.arm in arms]:
-        for digest in [*(stage.digest for stage in row.path), *row.evaluations.values()]:
+        for digest in row.digests():
             if record := results.records.get(digest):
                 how = found.setdefault(record["kind"], {}).setdefault(artifact.numerics_of(record), {})
                 how[f"{row.arm} seed {row.seed}"] = None
@@ -171,7 +171,7 @@ def find_failures(results: Results, claim: Claim, whole: Estimate, level: float)
 
 def _why_failed(results: Results, row: ReportArm, fails: Failing) -> str:
     """Why a run failed by the rule; empty where it did not, or its arm has no such stage. LookupError with what is missing."""
-    for digest in [artifact.split_ref(stage.digest)[0] for stage in row.path if stage.name == fails.recorded]:
+    for digest in [stage.digest for stage in row.path if stage.name == fails.recorded]:
         found = results.records.get(digest, {}).get("metrics", {})
         bound, side = (fails.below, "below") if fails.above is None else (fails.above, "above")
         for key in [key for key in (fails.value, bound) if isinstance(key, str) and key not in found]:
@@ -307,7 +307,7 @@ def _ending(results: Results, row: ReportArm) -> Ending:
             idle += [stage.name] if has_curve(stage.kind) else []
         else:
             since = stage
-    return Ending(_model(since), path[-1][1], tuple(idle))
+    return Ending(since.ref(), path[-1][1], tuple(idle))
 
 
 def _took_no_step(records: Mapping[str, Mapping[str, Any]], stage: ReportStage) -> bool:
@@ -325,11 +325,7 @@ def _weights(records: Mapping[str, Mapping[str, Any]], stage: ReportStage) -> We
 
 
 def _last(row: ReportArm) -> str:
-    return _model(row.path[-1]) if row.path else ""
-
-
-def _model(stage: ReportStage) -> str:
-    return stage.digest if stage.step is None else f"{stage.digest}@{stage.step}"
+    return row.path[-1].ref() if row.path else ""
 
 
 def _seeds(seeds: list[int]) -> str:

@@ -169,5 +169,4 @@ def replicate_seconds(
 
 
 def _stages(rows: Iterable[ReportArm], inputs: Mapping[str, Iterable[str]]) -> set[str]:
-    ends = [digest for row in rows for digest in (*(step.digest for step in row.path), *row.evaluations.values())]
-    return set(artifact.closure(ends, lambda digest: inputs.get(digest, ())))
+    return set(artifact.closure([digest for row in rows for digest in row.digests()], lambda digest: inputs.get(digest, ())))

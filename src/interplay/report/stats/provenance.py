@@ -98,7 +98,7 @@ def of_inputs(spec: ReportSpec, inputs: Mapping[str, Path]) -> Provenance:
         read[digest] = _read(digest, kinds.get(digest, ""), results)
         deps = read[digest]["deps"]
         for role, ref in deps.items():
-            kinds.setdefault(artifact.split_ref(ref)[0], ROLES.get(role.split(".")[0], ""))
+            kinds.setdefault(artifact.ref_digest(ref), ROLES.get(role.split(".")[0], ""))
         return deps.values()
 
     found = {digest: read[digest] for digest in artifact.closure([*kinds, *inputs], deps_of)}
@@ -178,7 +178,7 @@ def entry_anchors(found: list[Entry]) -> dict[str, str]:
 
 def path_steps(row: ReportArm) -> list[tuple[str, str, str]]:
     """(name, kind, digest) along an arm's path, then its evaluations."""
-    path = [(stage.name, stage.kind, artifact.split_ref(stage.digest)[0]) for stage in row.path]
+    path = [(stage.name, stage.kind, stage.digest) for stage in row.path]
     return path + [(name, "evaluate", digest) for name, digest in sorted(row.evaluations.items())]
 
 

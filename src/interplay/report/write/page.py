@@ -243,7 +243,7 @@ def gaps(stages: Mapping[str, Mapping[str, Any]], why: Mapping[str, str]) -> lis
     waiting: dict[str, set[str]] = {}
     """Digest -> the missing stages that it waits for."""
     for digest, stage in stages.items():
-        deps = [artifact.split_ref(ref)[0] for ref in stage["deps"].values()]
+        deps = [artifact.ref_digest(ref) for ref in stage["deps"].values()]
         waiting[digest] = {dep for dep in deps if dep in why}.union(*(waiting[dep] for dep in deps))
     waiting = {digest: of for digest, of in waiting.items() if stages[digest]["kind"] != "report"}
     found = [
