@@ -235,6 +235,8 @@ def _listed(names: Sequence[str]) -> str:
 def table_latex(made: Float, room: Room) -> str:
     """The float, in a column where it fits and across the page where it does not; several where it is taller than a page."""
     rows, head = _row_names(made)
+    if not rows:
+        return f"% {made.name}: no row of it is there.\n"
     spaced = [[one.replace("  ", "–––") for one in row] for row in [*rows, head]]  # an indent is an em, and estimates run short
     first = sum(max(text.text_width(row[at], CELL) for row in spaced) + GAP for at in range(len(head)))
     stacked, wide, panels = _fit(made.groups, first, room)
