@@ -272,9 +272,9 @@ class ReportSpec(Model):
         """What an arm is called in tables and figures."""
         return (self.shown[arm].label if arm in self.shown else "") or readable(arm)
 
-    def rows_of(self, arm: str) -> list[ReportArm]:
-        """An arm at each of its seeds."""
-        return [row for row in self.arms if row.arm == arm]
+    def rows_of(self, *arms: str | None) -> list[ReportArm]:
+        """These arms at each of their seeds, in the order of the study."""
+        return [row for row in self.arms if row.arm in arms]
 
     def changes_of(self, claim: Claim) -> tuple[str, ...]:
         """`test.at_least: 0.1 → 0.05`, what of a claim differs from what was registered."""

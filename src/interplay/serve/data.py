@@ -226,7 +226,7 @@ def equal_arms(spec: ReportSpec) -> list[tuple[str, str]]:
     first: dict[tuple[Any, ...], str] = {}
     found = []
     for arm in dict.fromkeys(row.arm for row in spec.arms):
-        path = tuple((row.seed, *((step.digest, step.step) for step in row.path)) for row in spec.arms if row.arm == arm)
+        path = tuple((row.seed, *((step.digest, step.step) for step in row.path)) for row in spec.rows_of(arm))
         if (other := first.setdefault(path, arm)) != arm:
             found.append((arm, other))
     return found

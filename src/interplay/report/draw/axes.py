@@ -99,7 +99,7 @@ def _placed(results: frame.Results, figure: Figure) -> list[Placed]:
 def _controls(results: frame.Results, placed: Sequence[Placed]) -> list[str]:
     """Arms that those of the lines are compared with and that have no place of their own."""
     arms = {one.arm for one in placed}
-    controls = dict.fromkeys(row.control for row in results.spec.arms if row.arm in arms and row.control)
+    controls = dict.fromkeys(row.control for row in results.spec.rows_of(*arms) if row.control)
     return [arm for arm in controls if arm not in arms]
 
 

@@ -232,7 +232,7 @@ def _runs(results: frame.Results, arm: str, key: str) -> list[StageCurve]:
 
 def _last(results: frame.Results, arm: str) -> dict[str, str]:
     """Digest -> kind of the last stage of an arm at each seed."""
-    ends = [item.path[-1] for item in results.spec.arms if item.arm == arm and item.path]
+    ends = [row.path[-1] for row in results.spec.rows_of(arm) if row.path]
     return {stage.digest: stage.kind for stage in ends}
 
 
@@ -321,7 +321,7 @@ def ladders(results: frame.Results, metric: str, band: str | None) -> list[Ladde
     """Every ladder with at least one point, arms with the same evaluations taken together."""
     groups: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
     for arm in frame.drawn(results):
-        rungs = [rung for row in results.spec.arms if row.arm == arm for rung in row.rungs]
+        rungs = [rung for row in results.spec.rows_of(arm) for rung in row.rungs]
         for name, stage in dict.fromkeys((rung.evaluation, rung.stage) for rung in rungs):
             digests = tuple(rung.digest for rung in rungs if (rung.evaluation, rung.stage) == (name, stage))
             groups.setdefault((name, stage, digests), []).append(arm)
@@ -336,9 +336,8 @@ def _points(
     results: frame.Results, arm: str, evaluation: str, stage: str, metric: str, band: str | None
 ) -> list[tuple[int, Estimate]]:
     """The estimate at every step at which some seed has one. Of seeds that end at different steps each has an end of its own."""
-    rows = [row for row in results.spec.arms if row.arm == arm]
     at: dict[int, list[ReportArm]] = {}
-    for row in rows:
+    for row in results.spec.rows_of(arm):
         for rung in row.rungs:
             if (rung.evaluation, rung.stage) == (evaluation, stage) and (step := frame.step_of(results, row, rung)) is not None:
                 name = f"{arm}@{evaluation}/{stage}/{step}"  # estimates are kept by the name of the arm

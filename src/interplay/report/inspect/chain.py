@@ -176,7 +176,7 @@ def arm_rows(results: frame.Results) -> list[dict[str, Any]]:
 
 
 def _arm(results: frame.Results, name: str) -> dict[str, Any]:
-    rows = [item for item in results.spec.arms if item.arm == name]
+    rows = results.spec.rows_of(name)
     ops = frame.trained_ops(results, name)
     unknown = "it starts from a model that was made elsewhere" if frame.is_adopted(results, name) else "its data are not here"
     trained = metrics.number_ranges(ops) if ops is not None else f"not known: {unknown}"

@@ -136,7 +136,7 @@ class Side(NamedTuple):
 
 def of_arm(name: str, arm: str, spec: ReportSpec) -> Side:
     """An arm of a study. Raises UserError when there is none of that name."""
-    rows = [row for row in spec.arms if row.arm == arm]
+    rows = spec.rows_of(arm)
     if not rows:
         raise UserError(f"{name}: study {spec.study} has no arm {arm!r}{nearest_name(arm, frame.arms(spec))}")
     steps = [(stage.name, stage.digest) for stage in rows[0].path]

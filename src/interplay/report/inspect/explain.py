@@ -147,7 +147,7 @@ def explain(spec: ReportSpec, report: str, stages: Stages, results: Path, query:
     """The cell in words. `stages`: the study's plan as JSON, dependencies first; `report`: the digest of its report; `seed`: only
     that seed."""
     whole, target = spec, spec.targets.get(query.column)
-    spec = spec.model_copy(update={"arms": [row for row in spec.arms if row.arm in (query.arm, query.against)]})
+    spec = spec.model_copy(update={"arms": spec.rows_of(query.arm, query.against)})
     found, notes = value(whole if target else spec, report, results, query)
     rows = [row for row in spec.arms if seed is None or row.seed == seed]
     if not rows:

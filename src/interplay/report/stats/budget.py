@@ -35,7 +35,7 @@ def arm_costs(spec: ReportSpec, behind: provenance.Provenance) -> list[dict[str,
     planned = planned_costs(known)
     found = []
     for name in dict.fromkeys(arm.arm for arm in spec.arms):
-        arms = [arm for arm in spec.arms if arm.arm == name]
+        arms = spec.rows_of(name)
         path = " → ".join(stage.name for stage in arms[0].path)
         paper, *shown = map(_mean, zip(*(_sums(arm, behind, known, planned) for arm in arms), strict=True))
         found.append({"arm": name, "path": path, "paper": paper, "planned": shown[:3], "realised": shown[3:]})

@@ -225,7 +225,7 @@ def absent_arm(results: Results, arm: str) -> list[str]:
 def _rows(results: Results, arm: str, seed: int, column: str | None, metric: str) -> _Rows | str:
     """One seed's prompts from the first evaluation (by name) that holds the column and the metric and has enough samples, or
     why there are none."""
-    planned = [item for item in results.spec.arms if item.arm == arm and item.seed == seed]
+    planned = [row for row in results.spec.rows_of(arm) if row.seed == seed]
     if not planned:
         return f"the study plans no {arm} at seed {seed}"
     if is_of_run(metric):
@@ -384,7 +384,7 @@ def recorded_estimate(results: Results, stage: str, key: str, arm: str, against:
 
 def _of(results: Results, stage: str, key: str, arm: str, seed: int) -> Found | str:
     """The number of one run, or why there is none."""
-    planned = next((one for one in results.spec.arms if one.arm == arm and one.seed == seed), None)
+    planned = next((row for row in results.spec.rows_of(arm) if row.seed == seed), None)
     on_path = [one.digest for one in planned.path if one.name == stage] if planned else []
     if not on_path:
         return f"the study plans no {stage} of {arm} at seed {seed}"

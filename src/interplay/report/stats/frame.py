@@ -270,7 +270,7 @@ def _renamed(key: Key, names: Mapping[str, str]) -> Key:
 
 def seeds(spec: ReportSpec, arm: str) -> list[int]:
     """Seeds that the study plans for an arm."""
-    return sorted({item.seed for item in spec.arms if item.arm == arm})
+    return sorted({row.seed for row in spec.rows_of(arm)})
 
 
 def ops(results: Results) -> list[int]:
@@ -299,7 +299,7 @@ def recorded_mean(results: Results, arm: str, column: str, key: str) -> float:
     """Mean over an arm's evaluations of a number that their records hold for a band or an `op:N`, such as the mean `length` of
     completions; NaN where none does."""
     group, name = ("op", column.removeprefix("op:")) if column.startswith("op:") else ("band", column)
-    digests = [digest for row in results.spec.arms if row.arm == arm for digest in row.evaluations.values()]
+    digests = [digest for row in results.spec.rows_of(arm) for digest in row.evaluations.values()]
     found = [results.records.get(digest, {}).get("metrics", {}).get(group, {}).get(name, {}).get(key) for digest in digests]
     known = [one for one in found if one is not None]
     return fmean(known) if known else math.nan
@@ -323,7 +323,7 @@ def diverged(results: Results) -> dict[str, float]:
 def lacked_band(results: Results, arm: str, seed: int, column: str | None) -> str:
     """The calibrated band, if any, that the base of an arm at a seed has not, though the column is that band, or the arm was
     trained on it: the nearest op took its place. Such a replicate says nothing of the band and is left out."""
-    row = next((row for row in results.spec.arms if row.arm == arm and row.seed == seed and row.calibration), None)
+    row = next((row for row in results.spec.rows_of(arm) if row.seed == seed and row.calibration), None)
     lacking = results.records.get(row.calibration, {}).get("metrics", {}).get("lacking", []) if row else []
     return next((band for band in lacking if row and (band == column or band in row.calibrated)), "")
 
@@ -348,7 +348,7 @@ def has_curve(kind: str) -> bool:
 
 def is_adopted(results: Results, arm: str) -> bool:
     """Whether an arm starts from a model that was made elsewhere."""
-    return any(KINDS[stage.kind].spec is SourceSpec for item in results.spec.arms if item.arm == arm for stage in item.path)
+    return any(KINDS[stage.kind].spec is SourceSpec for row in results.spec.rows_of(arm) for stage in row.path)
 
 
 def problem_keys(folder: Path) -> pd.DataFrame:
@@ -370,7 +370,7 @@ def key_set(folder: Path) -> frozenset[str]:
 
 def audit_notes(results: Results, arms: list[str]) -> tuple[str, ...]:
     """A line on each audit of problems that rl stages of these arms draw from: what it found, and that the study accepts it."""
-    stages = [stage.digest for row in results.spec.arms if row.arm in arms for stage in row.path]
+    stages = [stage.digest for row in results.spec.rows_of(*arms) for stage in row.path]
     found: dict[str, str] = {}
     for record in [results.records[digest] for digest in stages if digest in results.records]:
         for role, digest in record["deps"].items():

@@ -30,7 +30,7 @@ def caveats_of(results: Results, arms: Iterable[str]) -> tuple[str, ...]:
 def calibration_notes(results: Results, arms: list[str]) -> tuple[str, ...]:
     """A line on each calibrated band of these arms: its ops, and at which seeds; and on those that are pinned."""
     found: dict[str, dict[str, dict[int, None]]] = {}
-    for row in [row for row in results.spec.arms if row.arm in arms and row.calibration in results.records]:
+    for row in [row for row in results.spec.rows_of(*arms) if row.calibration in results.records]:
         chosen = results.records[row.calibration]["metrics"]
         for band, ops in chosen["bands"].items():
             said = "no op, left out" if band in chosen["lacking"] else f"op {number_ranges(ops)}"
@@ -46,9 +46,8 @@ def calibration_notes(results: Results, arms: list[str]) -> tuple[str, ...]:
 def lacking_bands(results: Results, arms: list[str], column: str) -> str:
     """`the bases of seeds 1, 3 have no edge: no candidate op has strict_pass@1 in [0.05, 0.5]`; empty where all bases have the
     bands that the column and the arms are about."""
-    rows = [row for row in results.spec.arms if row.arm in arms]
     lacking: dict[str, dict[int, str]] = {}
-    for row in rows:
+    for row in results.spec.rows_of(*arms):
         if band := lacked_band(results, row.arm, row.seed, column):
             lacking.setdefault(band, {})[row.seed] = row.calibration
     said = []
@@ -64,7 +63,7 @@ def lacking_bands(results: Results, arms: list[str], column: str) -> str:
 
 def sampling_notes(results: Results, arms: list[str]) -> tuple[str, ...]:
     """A line on evaluations and one on RL, each only where these arms differ in it; of finished stages alone."""
-    chosen = [row for row in results.spec.arms if row.arm in arms]
+    chosen = results.spec.rows_of(*arms)
     evaluations = [(row.arm, digest) for row in chosen for digest in row.evaluations.values()]
     trained = [(row.arm, stage.digest) for row in chosen for stage in row.path]
     lines = []
@@ -95,7 +94,7 @@ def _groups(results: Results, stages: list[tuple[str, str]]) -> dict[str, list[s
 def numerics_notes(results: Results, arms: list[str]) -> tuple[str, ...]:
     """A line for each kind of which some finished stages of these arms were made in a stack (`run.stack`) and others alone."""
     found: dict[str, dict[str, dict[str, None]]] = {}
-    for row in [row for row in results.spec.arms if row.arm in arms]:
+    for row in results.spec.rows_of(*arms):
         for digest in row.digests():
             if record := results.records.get(digest):
                 how = found.setdefault(record["kind"], {}).setdefault(artifact.numerics_of(record), {})
@@ -144,7 +143,7 @@ def find_failures(results: Results, claim: Claim, whole: Estimate, level: float)
     test, fails = claim.test, claim.fails
     assert fails is not None
     paired = [arm for arm in (test.arm, test.against) if arm is not None]
-    sides = [{row.seed: row for row in results.spec.arms if row.arm == arm and row.seed in whole.seeds} for arm in paired]
+    sides = [{row.seed: row for row in results.spec.rows_of(arm) if row.seed in whole.seeds} for arm in paired]
     bases = min(({seed: row.path[0].digest for seed, row in of.items()} for of in sides), key=lambda of: len({*of.values()}))
     if whole.bases < 2:  # the replicates are runs
         bases = {seed: str(seed) for seed in bases}
@@ -207,7 +206,7 @@ class Ending(NamedTuple):
 
 def idle_notes(results: Results, arms: list[str]) -> tuple[str, ...]:
     """A line on idle stages and one on arms with equal final weights, each only where there are such among these arms."""
-    endings = {(row.arm, row.seed): _ending(results, row) for row in results.spec.arms if row.arm in arms}
+    endings = {(row.arm, row.seed): _ending(results, row) for row in results.spec.rows_of(*arms)}
     idle: dict[str, list[int]] = {}
     same: dict[tuple[str, ...], list[int]] = {}
     for (arm, seed), ending in endings.items():
@@ -231,7 +230,7 @@ def idle_stages(results: Results, arms: Iterable[str], share: float = 1.0) -> di
     of those seeds."""
     found: dict[str, dict[str, dict[int, str]]] = {}
     for arm in arms:
-        rows = [row for row in results.spec.arms if row.arm == arm and row.path and row.path[-1].digest in results.records]
+        rows = [row for row in results.spec.rows_of(arm) if row.path and row.path[-1].digest in results.records]
         idle: dict[str, dict[int, str]] = {}
         for row in rows:
             still = _ending(results, row).idle
@@ -254,7 +253,7 @@ def idle_note(results: Results, arm: str, share: float = HALF) -> str:
 
 def same_weights(results: Results, arm: str, against: str) -> list[int]:
     """Seeds at which two arms ended with the same weights although they are not one model by plan."""
-    rows = {(row.arm, row.seed): row for row in results.spec.arms if row.arm in (arm, against)}
+    rows = {(row.arm, row.seed): row for row in results.spec.rows_of(arm, against)}
     seeds = []
     for seed in sorted({seed for _, seed in rows}):
         one, other = rows.get((arm, seed)), rows.get((against, seed))

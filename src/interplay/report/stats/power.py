@@ -82,7 +82,7 @@ def _planned(
 ) -> tuple[str, float | None]:
     """`contenders`: of a fight, which share the variance and the error rate."""
     pilot = plan.pilot or {}
-    arms = [[row for row in spec.arms if row.arm == arm] for arm in (claim.test.arm, claim.test.against)]
+    arms = [spec.rows_of(arm) for arm in (claim.test.arm, claim.test.against)]
     bases = min(len({row.path[0].digest for row in rows}) for rows in arms)
     prompts = _prompts(plan, spec, arms[0][0], claim.test)
     of_bases, of_prompts = (contenders > 1 and pilot["contenders"]) or (pilot["bases"], pilot["prompts"])
@@ -157,7 +157,7 @@ def replicate_seconds(
 ) -> float | None:
     """Mean over the replicates of the seconds of the stages which belong to one replicate of the test's arms alone; None where
     some of them are not known."""
-    rows = [row for row in spec.arms if row.arm in (test.arm, test.against)]
+    rows = spec.rows_of(test.arm, test.against)
     stages = {seed: _stages([row for row in rows if row.seed == seed], inputs) for seed in {row.seed for row in rows}}
     totals = []
     for seed, own in stages.items():

@@ -297,7 +297,7 @@ def _cell(spec: ReportSpec, table: str, cell: tables.Cell) -> dict[str, Any]:
     measure = measure_of(cell.metric)
     shown = bool(found.seeds)
     at: dict[int, list[str]] = {}  # the arm's evaluations by seed, then those of what it is compared with
-    for row in [row for arm in (cell.arm, cell.against) for row in spec.arms if row.arm == arm]:
+    for row in [*spec.rows_of(cell.arm), *spec.rows_of(cell.against)]:
         at.setdefault(row.seed, []).extend(row.among(found.digests))
     seeds = zip(found.seeds, found.per_seed, strict=True)
     return {

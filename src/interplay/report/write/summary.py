@@ -124,7 +124,7 @@ def _arms(results: frame.Results) -> dict[str, dict[str, Any]]:
     rows: dict[str, dict[str, Any]] = {arm: {"seeds": of} if of != every else {} for arm, of in seeds.items()}
     ladders: dict[tuple[str, ...], int] = {}
     for arm, row in rows.items():
-        rungs = [(item, rung) for item in results.spec.arms if item.arm == arm for rung in item.rungs]
+        rungs = [(item, rung) for item in results.spec.rows_of(arm) for rung in item.rungs]
         steps = [(rung.evaluation, rung.stage, frame.step_of(results, item, rung)) for item, rung in rungs]
         if rungs:
             ladder = ladders.setdefault(tuple(rung.digest for _, rung in rungs), len(ladders))

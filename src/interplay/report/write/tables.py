@@ -340,7 +340,7 @@ def _counts(rows: pd.DataFrame) -> Counts:
 
 def _halved(results: frame.Results, arms: list[str]) -> bool:
     """Whether every evaluation of these arms that is there has several blocks."""
-    digests = [digest for row in results.spec.arms if row.arm in arms for digest in row.evaluations.values()]
+    digests = [digest for row in results.spec.rows_of(*arms) for digest in row.evaluations.values()]
     return all(set(frame.HEAD) <= set(results.prompts[digest].columns) for digest in digests if digest in results.prompts)
 
 
