@@ -181,8 +181,7 @@ def _dress(axis: Axes, scale: Scale, figure: Figure) -> None:
         axis.set_xticks(list(scale.ticks), list(scale.ticks.values()))
         axis.minorticks_off()
     axis.set_xlabel(SPENT_LABELS.get(figure.x) or _axis_name(figure.x))
-    if measure_of(figure.y) is SHARE:
-        axis.set_ylim(-2, 102)
+    style.limit_share(axis, figure.y)
     axis.grid(axis="y")
 
 
@@ -213,16 +212,13 @@ def by_length(results: frame.Results, figure: Figure) -> tuple[Canvas | None, st
         for arm in frame.drawn(results):
             found = [estimate.value(results, arm, band, figure.y) for band in bands]
             lengths = [frame.recorded_mean(results, arm, band, "length") for band in bands]
-            middle, low, high = estimate.interval_ends(found, figure.y)
-            look = style.arm_look(results, arm)
-            axis.vlines(lengths, low, high, color=look.color, linewidth=1.0, alpha=0.7, label=f"_{arm}")
-            axis.plot(lengths, middle, label=arm, linewidth=1.8, markersize=5, **look.pen)
+            ends = estimate.interval_ends(found, figure.y)
+            style.draw_whiskers(axis, arm, lengths, ends, style.arm_look(results, arm))
             shown += [(arm, item) for item in found]
         axis.set_title(f"{', '.join(bands)} (op {metrics.number_ranges(list(ops))})")
         axis.set_xlabel("completion (mean tokens)")
         axis.grid(axis="y")
-        if measure_of(figure.y) is SHARE:
-            axis.set_ylim(-2, 102)
+        style.limit_share(axis, figure.y)
     if not any(found.seeds for _, found in shown):
         return None, f"Not drawn: no evaluation holds {', '.join(figure.bands or [])}."
     name = tables.column_label("", figure.y)

@@ -13,7 +13,7 @@ from interplay.kinds.table import KINDS
 from interplay.report.display_spec import Extrapolate, Figure
 from interplay.report.draw import style
 from interplay.report.metric_spec import measure_of
-from interplay.report.shown_spec import RAW, SHARE, Measure, logged_heading, logged_measure
+from interplay.report.shown_spec import RAW, Measure, logged_heading, logged_measure
 from interplay.report.spec import ReportArm
 from interplay.report.stats import frame
 from interplay.report.stats.estimate import Estimate, interval_ends, uncertain_over, value
@@ -366,12 +366,10 @@ def _ladder_panel(results: frame.Results, axis: Axes, drawn: list[Ladder], metri
     steps_of = [np.array([step for step, _ in curve.points]) for curve in drawn]
     names = [_label(curve, drawn) for curve in drawn]
     same = style.coinciding_curves(dict(enumerate([steps, middle] for steps, (middle, *_) in zip(steps_of, ends, strict=True))))
-    for number, (name, steps, (middle, low, high)) in enumerate(zip(names, steps_of, ends, strict=True)):
-        how, more = style.arm_look(results, drawn[number].arms[0]), style.extra_width(number, same)
-        axis.fill_between(steps, low, high, color=how.color, alpha=0.15, linewidth=0, label=f"_{name}")
-        axis.plot(steps, middle, label=name, linewidth=1.8 + more, markersize=4 + more, **how.pen)
-    if measure_of(metric) is SHARE:
-        axis.set_ylim(-2, 102)
+    for number, (name, steps, found) in enumerate(zip(names, steps_of, ends, strict=True)):
+        look = style.arm_look(results, drawn[number].arms[0])
+        style.draw_shaded(axis, name, steps, found, look, style.extra_width(number, same))
+    style.limit_share(axis, metric)
     style.integer_ticks(axis)
     axis.set_xlabel(" or ".join(f"step of {stage}" for stage in dict.fromkeys(curve.stage for curve in drawn)) or "step")
     axis.grid(axis="y")
