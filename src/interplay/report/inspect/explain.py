@@ -180,10 +180,7 @@ def _holds(stages: Stages, digest: str, query: CellName, spec: ReportSpec) -> bo
 def value(spec: ReportSpec, report: str, results: Path, query: CellName) -> tuple[estimate.Estimate, list[str]]:
     """The cell's estimate, and what kept it from being computed afresh: from counts where all are here, else the report's."""
     if query.column in spec.targets:
-        read = read_curves(spec, results)
-        if query.against:
-            return estimate.difference(read, query.arm, query.against, query.column, query.metric), []
-        return estimate.value(read, query.arm, query.column, query.metric), []
+        return _estimate(read_curves(spec, results), query), []
     digests = [digest for row in spec.arms for digest in row.evaluations.values()]
     wanted = [block for digest in digests for block in spec.blocks_of(digest)]
     folders = {block: artifact.folder(results, "evaluate", block) for block in wanted}
@@ -194,9 +191,7 @@ def value(spec: ReportSpec, report: str, results: Path, query: CellName) -> tupl
             of = spec.tables[query.table.removesuffix(tables.GAIN_SUFFIX)].gain
             k = of.k if of and of.k else 1
             return tables.gain_estimate(read, query.arm, query.against, query.column, query.metric, k), []
-        if query.against:
-            return estimate.difference(read, query.arm, query.against, query.column, query.metric), []
-        return estimate.value(read, query.arm, query.column, query.metric), []
+        return _estimate(read, query), []
     notes = [f"samples of evaluation {digest}: `interplay store pull` gets them" for digest in absent]
     out = artifact.folder(results, "report", report)
     shown = artifact.record(out)["metrics"]["tables"].get(query.table, {}) if artifact.done(out) else {}
@@ -206,6 +201,12 @@ def value(spec: ReportSpec, report: str, results: Path, query: CellName) -> tupl
         return estimate.Estimate(missing=(lacks,)), notes
     number, low, high = (np.nan if item is None else item for item in cell)
     return estimate.Estimate(number, low, high), notes
+
+
+def _estimate(read: frame.Results, query: CellName) -> estimate.Estimate:
+    if query.against:
+        return estimate.difference(read, query.arm, query.against, query.column, query.metric)
+    return estimate.value(read, query.arm, query.column, query.metric)
 
 
 def _head(spec: ReportSpec, report: str, found: estimate.Estimate, query: CellName) -> list[str]:
