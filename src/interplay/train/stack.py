@@ -179,7 +179,7 @@ class Stack:
             run.done += 1
             line = dict(zip(("loss", "lr_factor", "grad_norm", "tokens"), values, strict=True))
             try:
-                loop.check_finite(run.done, run.setup.steps, line["loss"], line["grad_norm"])
+                optimizer.check_finite(run.done, run.setup.steps, line["loss"], line["grad_norm"])
                 lines.append(line)
             except PermanentError as error:
                 lines.append(error)
