@@ -277,10 +277,9 @@ def _check_episode(stage: plan.Stage, stages: Stages, place: KeyPlace) -> None:
     if isinstance(episode, SeatsEpisode):
         return _check_seats(episode, stage, stages, key)
     able = Game if isinstance(episode, SelfPlayEpisode) else Environment if isinstance(episode, EnvironmentEpisode) else None
-    for role, digest in stage.deps.items():
-        data = stages[digest].spec if role.split(".")[0] == "data" and digest in stages else None
-        if able is None or not isinstance(data, ProblemsSpec) or data.transform:
-            continue
+    if able is None:
+        return
+    for role, data in _generated_sets(stage, stages):
         if not isinstance(task_family(data.task), able):
             needs = "a game" if able is Game else "an environment"
             given = f"{role} has those of {data.task.name}; known: {', '.join(families_with(able))}"
@@ -313,14 +312,17 @@ def _check_sources(advantage: TurnsAdvantage, data: ProblemsSpec, role: str, key
 
 def _check_seats(episode: SeatsEpisode, stage: plan.Stage, stages: Stages, key: KeyPlace) -> None:
     """The rules have the seats that are played, and all models the tokenizer of the policy, as far as both are known."""
+    for _, data in _generated_sets(stage, stages):
+        if why := seat_spec.misfit(task_family(data.task), episode.seats, episode.order):
+            raise key.key("seats").error(why)
+
+
+def _generated_sets(stage: plan.Stage, stages: Stages) -> Iterator[tuple[str, ProblemsSpec]]:
+    """(role, spec) of the problem sets of a stage that are generated and that nothing transforms."""
     for role, digest in stage.deps.items():
         data = stages[digest].spec if role.split(".")[0] == "data" and digest in stages else None
-        if (
-            isinstance(data, ProblemsSpec)
-            and not data.transform
-            and (why := seat_spec.misfit(task_family(data.task), episode.seats, episode.order))
-        ):
-            raise key.key("seats").error(why)
+        if isinstance(data, ProblemsSpec) and not data.transform:
+            yield role, data
 
 
 def _own_tokenizer(stage: plan.Stage, stages: Stages) -> str:
