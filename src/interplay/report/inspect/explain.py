@@ -152,7 +152,7 @@ def explain(spec: ReportSpec, report: str, stages: Stages, results: Path, query:
     rows = [row for row in spec.arms if seed is None or row.seed == seed]
     if not rows:
         seeds = sorted({row.seed for row in spec.arms})
-        raise model.UserError(f"--seed {seed}: the study plans {query.arm} at seeds {', '.join(map(str, seeds))}")
+        raise model.UserError(f"--seed {seed}: the study plans {query.arm} at {metrics.seeds_text(seeds)}")
     chain, absent = stages_of(
         spec.model_copy(update={"arms": rows}),
         stages,

@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from interplay.core import artifact, model
-from interplay.core.metrics import number_ranges, round_significant
+from interplay.core.metrics import number_ranges, round_significant, seeds_text
 from interplay.report.claim_spec import Claim, Failing
 from interplay.report.metric_spec import measure_of
 from interplay.report.spec import ReportArm, ReportStage
@@ -35,10 +35,10 @@ def calibration_notes(results: Results, arms: list[str]) -> tuple[str, ...]:
         for band, ops in chosen["bands"].items():
             said = "no op, left out" if band in chosen["lacking"] else f"op {number_ranges(ops)}"
             found.setdefault(band, {}).setdefault(said, {})[row.seed] = None
-    lines = [
-        f"{band}, chosen for each base on held-out prompts: {'; '.join(f'{ops} ({_seeds([*at])})' for ops, at in by.items())}."
-        for band, by in found.items()
-    ]
+    lines = []
+    for band, by in found.items():
+        each = "; ".join(f"{ops} ({seeds_text([*at])})" for ops, at in by.items())
+        lines.append(f"{band}, chosen for each base on held-out prompts: {each}.")
     pinned = {band: ops for band, ops in results.spec.bands.items() if ops} if found else {}
     return (*lines, *(f"{band}, the same for every base: op {number_ranges(ops)}." for band, ops in pinned.items()))
 
@@ -54,7 +54,7 @@ def lacking_bands(results: Results, arms: list[str], column: str) -> str:
     for band, at in lacking.items():
         rule = results.records[next(iter(at.values()))]["spec"]["bands"][band]
         needed = " and ".join(f"{name} in {ends}" for name, ends in rule.items())
-        said.append(f"no {band} at {_seeds(sorted(at))}: no candidate op has {needed}")
+        said.append(f"no {band} at {seeds_text(sorted(at))}: no candidate op has {needed}")
     return "; ".join(said)
 
 
@@ -217,10 +217,10 @@ def idle_notes(results: Results, arms: list[str]) -> tuple[str, ...]:
             same.setdefault(group, []).append(seed)
     lines = []
     if idle:
-        each = "; ".join(f"{what} ({_seeds(seeds)})" for what, seeds in idle.items())
+        each = "; ".join(f"{what} ({seeds_text(seeds)})" for what, seeds in idle.items())
         lines.append(f"Left the weights as they were: {each}.")
     if same:
-        each = "; ".join(f"{', '.join(group)} ({_seeds(seeds)})" for group, seeds in same.items())
+        each = "; ".join(f"{', '.join(group)} ({seeds_text(seeds)})" for group, seeds in same.items())
         lines.append(f"Ended with the same weights, so the settings in which these arms differ had no effect: {each}.")
     return tuple(lines)
 
@@ -246,7 +246,7 @@ def idle_note(results: Results, arm: str, share: float = HALF) -> str:
     """`rl left the weights as they were`, with the seeds unless it did at all; empty where no stage did at that share."""
     lines, planned = [], seeds_of(results.spec, arm)
     for name, idle in idle_stages(results, [arm], share).get(arm, {}).items():
-        where = "" if sorted(idle) == planned else f" at {_seeds(sorted(idle))}"
+        where = "" if sorted(idle) == planned else f" at {seeds_text(sorted(idle))}"
         lines.append(f"{name} left the weights as they were{where}")
     return "; ".join(lines)
 
@@ -266,7 +266,7 @@ def same_weights(results: Results, arm: str, against: str) -> list[int]:
 def same_weights_note(results: Results, arm: str, against: str) -> str:
     """`x and y ended with the same weights at seeds 0 and 1`; empty where they did at none."""
     seeds = same_weights(results, arm, against)
-    return f"{arm} and {against} ended with the same weights at {_seeds(seeds)}" if seeds else ""
+    return f"{arm} and {against} ended with the same weights at {seeds_text(seeds)}" if seeds else ""
 
 
 def inaction_note(results: Results, arm: str, share: float = HALF) -> str:
@@ -325,7 +325,3 @@ def _weights(records: Mapping[str, Mapping[str, Any]], stage: ReportStage) -> We
 
 def _last(row: ReportArm) -> str:
     return row.path[-1].ref() if row.path else ""
-
-
-def _seeds(seeds: list[int]) -> str:
-    return f"{'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}"

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from interplay.core import artifact, execution
 from interplay.core.digest import CORPUS, corpus_inputs, is_corpus_role, without_shard
-from interplay.core.metrics import clock, quantity, read_telemetry, short
+from interplay.core.metrics import clock, quantity, read_telemetry, seeds_text, short
 from interplay.kinds.stages import EXACT, Numerics, numerics_class, other_contents
 from interplay.kinds.table import KINDS
 from interplay.report.spec import ReportArm, ReportSpec
@@ -246,7 +246,7 @@ def input_references(deps: Mapping[str, str]) -> list[tuple[str, str]]:
 
 def _member(digest: str, uses: list[tuple[str, int]], behind: Provenance) -> Member:
     seeds = sorted({seed for _, seed in uses})
-    said = f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}" if seeds else ""
+    said = seeds_text(seeds) if seeds else ""
     state = "done" if behind.done(digest) else behind.why.get(digest, "missing")
     known = behind.telemetry.get(digest, {})
     hours = clock(known["seconds_wall"]) if "seconds_wall" in known else "time not recorded"
