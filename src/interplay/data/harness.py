@@ -286,13 +286,13 @@ def _by_item(samples: Sequence[Mapping[str, Any]], model: Any) -> dict[int, Answ
             for metric in sample["metrics"]
             if isinstance(value := sample[metric], int | float)
         }
-        text, length = _said(sample, model)
+        text, length = _chosen_reply(sample, model)
         first = found.setdefault(int(sample["doc_id"]), Answered({}, text, length))
         first.scores.update(scores)
     return found
 
 
-def _said(sample: Mapping[str, Any], model: Any) -> tuple[str, int]:
+def _chosen_reply(sample: Mapping[str, Any], model: Any) -> tuple[str, int]:
     replies = [reply[0] for reply in sample["resps"]]
     if isinstance(replies[0], str):
         return replies[0], len(model.tok_encode(replies[0], add_special_tokens=False))

@@ -314,15 +314,15 @@ def _numbers(claim: Mapping[str, Any], values: Mapping[str, float | None]) -> li
     names = (test["against"], test["arm"]) if signed else ()
     known = {name: None if "failing" in claim else values.get(f"{name}/{place}/{metric}") for name in names}
     arms = [name if value is None else f"{name} {measure.shown(value)}" for name, value in known.items()] or [test["arm"]]
-    interval = f"[{_shown(found['low'], measure, signed)}, {_shown(found['high'], measure, signed)}]"
-    change = f"{_shown(found['value'], measure, signed)} {interval} {measure.unit_of(signed)}".rstrip()
+    interval = f"[{_value_text(found['low'], measure, signed)}, {_value_text(found['high'], measure, signed)}]"
+    change = f"{_value_text(found['value'], measure, signed)} {interval} {measure.unit_of(signed)}".rstrip()
     why = f" ({claim['reason']})" if claim["verdict"].startswith("not ") else ""
     arrow = " -> ".join(arms)
     said = _claimed(test, measure, claim.get("effect"))
     return [f"{metric} of {place}: {arrow}: {change}", f"{said}; for {found['over']}{why}"]
 
 
-def _shown(value: float | None, measure: Measure, signed: bool) -> str:
+def _value_text(value: float | None, measure: Measure, signed: bool) -> str:
     return measure.shown(float("nan") if value is None else value, signed)
 
 

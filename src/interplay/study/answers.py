@@ -190,7 +190,7 @@ def check_samples(context: ArmContext, held: Held, rows: Rows, lineups: Mapping[
     Raises UserError at the first that has not."""
     study, place = context.study, context.place
     of_arm = {row.arm: {name: _planned(context.plan, one) for name, one in row.evaluations.items()} for row in rows}
-    for shown in _shown(context, list(of_arm), lineups):
+    for shown in _displayed(context, list(of_arm), lineups):
         if shown.column in study.targets or metric_spec.is_of_run(shown.metric):
             declared.check_on_target(study, rows, context.plan.stages, shown.metric, shown.column, shown.arms, shown.place)
             continue
@@ -229,7 +229,7 @@ def tables_with_k(
     return found
 
 
-def _shown(context: ArmContext, every: list[str], lineups: Mapping[str, report_spec.Lineup]) -> Iterator[Shown]:
+def _displayed(context: ArmContext, every: list[str], lineups: Mapping[str, report_spec.Lineup]) -> Iterator[Shown]:
     study, place = context.study, context.place
     for name, table in study.tables.items():
         yield from _shown_in_table(table, place.key("tables", name), every, lineups.get(name))

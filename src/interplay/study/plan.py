@@ -377,8 +377,8 @@ def _changes(at: str, before: Any, after: Any, looks: Sequence[int]) -> Iterator
             inner = f"{at}[{key}]" if at in ("claims", "arms", "contrasts", "outcomes") else f"{at}.{key}" if at else key
             yield from _changes(inner, before.get(key), after.get(key), looks)
     elif before != after:
-        yield Change(key=at, before=_said(before), after=_said(after))
+        yield Change(key=at, before=_value_text(before), after=_value_text(after))
 
 
-def _said(value: Any) -> str:
+def _value_text(value: Any) -> str:
     return "" if value is None else model.shorten_value(value)

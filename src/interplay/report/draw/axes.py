@@ -82,7 +82,9 @@ def against_axis(results: frame.Results, figure: Figure) -> tuple[Canvas | None,
     for axis in left:
         axis.set_ylabel(f"{name}{where} ({measure_of(figure.y).unit})")
     style.legend(canvas, *axes)
-    return canvas, _said(figure, name + where, shown, controls) + style.missing_note(_only(results, placed, controls), shown)
+    return canvas, _line_caption(figure, name + where, shown, controls) + style.missing_note(
+        _only(results, placed, controls), shown
+    )
 
 
 def _placed(results: frame.Results, figure: Figure) -> list[Placed]:
@@ -193,7 +195,7 @@ def _axis_name(key: str) -> str:
     return key.rpartition(".")[2].replace("_", " ")
 
 
-def _said(figure: Figure, name: str, shown: list[tuple[str, estimate.Estimate]], controls: Sequence[str]) -> str:
+def _line_caption(figure: Figure, name: str, shown: list[tuple[str, estimate.Estimate]], controls: Sequence[str]) -> str:
     against = SPENT_LABELS.get(figure.x) or figure.x
     said = f"{name} against {against}{' (logarithmic; a 0 is left of all values, dotted)' if figure.log else ''}."
     said += f" Whiskers: 95 % intervals for {estimate.uncertain_over(shown)}."

@@ -259,14 +259,14 @@ def _differences(a: str, b: str, stages: Stages, skip: tuple[str, ...], path: st
         old, new = one["deps"].get(role), other["deps"].get(role)
         if old == new or role in skip:
             continue
-        rows.append([f"{path}{role}", f"{_named(old, stages)} -> {_named(new, stages)}"])
+        rows.append([f"{path}{role}", f"{_reference_text(old, stages)} -> {_reference_text(new, stages)}"])
         before, after = (artifact.ref_digest(ref) if ref else "" for ref in (old, new))
         if before != after and before in stages and after in stages and stages[before]["kind"] == stages[after]["kind"]:
             rows += _differences(before, after, stages, (), f"{path}{role}.")
     return rows
 
 
-def _named(ref: str | None, stages: Stages) -> str:
+def _reference_text(ref: str | None, stages: Stages) -> str:
     if ref is None:
         return "-"
     digest = artifact.ref_digest(ref)

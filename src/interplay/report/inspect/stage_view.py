@@ -120,7 +120,7 @@ def browse_rollouts(folder: Path, choice: Choice) -> dict[str, Any]:
         "distinct": len(found.first),
         "page": choice.page,
         "pages": -(-len(found.first) // PER_PAGE),
-        "rows": [_shown(row, int(count), problems) for row, count in zip(rows, found.size[shown], strict=True)],
+        "rows": [_rollout_json(row, int(count), problems) for row, count in zip(rows, found.size[shown], strict=True)],
     }
 
 
@@ -142,7 +142,7 @@ def _of_last_steps(folder: Path) -> parquet.ParquetFile:
     return parquet.ParquetFile(pa.BufferReader(sink.getvalue()))
 
 
-def _shown(row: Row, count: int, problems: dict[tuple[int, int], Row]) -> dict[str, Any]:
+def _rollout_json(row: Row, count: int, problems: dict[tuple[int, int], Row]) -> dict[str, Any]:
     problem = problems.get((row.get("set", 0), row["index"]), {})
     # Escaped, since marks that turn the direction of writing would move what is next to them.
     texts = shown_text(row), gold_text(problem.get("solution") or "", row)

@@ -69,7 +69,7 @@ def judge_controls(results: Results) -> Controlled:
     assert asked is not None
     gain = difference(results, asked.of, asked.against, asked.band, asked.value)
     rows = [_control(results, kind, asked.arms.get(kind, "")) for kind in asked.among]
-    return Controlled(gain, rows, _left(results, gain, rows))
+    return Controlled(gain, rows, _controls_summary(results, gain, rows))
 
 
 def _control(results: Results, kind: str, arm: str) -> ControlRow:
@@ -98,7 +98,7 @@ def _control(results: Results, kind: str, arm: str) -> ControlRow:
     return ControlRow(kind, name, arm, gain, rest, OPEN, "whether it gains as much is not decided")
 
 
-def _left(results: Results, gain: Estimate, rows: list[ControlRow]) -> str:
+def _controls_summary(results: Results, gain: Estimate, rows: list[ControlRow]) -> str:
     asked = results.spec.controls
     assert asked is not None
     what = f"the gain of {results.spec.label_of(asked.of)} over {results.spec.label_of(asked.against)} on {asked.band}"

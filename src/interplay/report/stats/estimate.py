@@ -363,7 +363,7 @@ def recorded_estimate(results: Results, stage: str, key: str, arm: str, against:
     parts: dict[int, _Part] = {}
     missing = absent_arm(results, arm)
     for seed in _replicated(results, [arm] if against is None else [arm, against], None, missing):
-        of_seed = [_of(results, stage, key, one, seed) for one in (arm, against) if one is not None]
+        of_seed = [_recorded_number(results, stage, key, one, seed) for one in (arm, against) if one is not None]
         there = [one for one in of_seed if not isinstance(one, str)]
         missing += [one for one in of_seed if isinstance(one, str)]
         if len(there) == len(of_seed):
@@ -382,7 +382,7 @@ def recorded_estimate(results: Results, stage: str, key: str, arm: str, against:
     return found._replace(low=low, high=high, over=target(found.bases, found.models), detectable=effect, spread=spread)
 
 
-def _of(results: Results, stage: str, key: str, arm: str, seed: int) -> Found | str:
+def _recorded_number(results: Results, stage: str, key: str, arm: str, seed: int) -> Found | str:
     """The number of one run, or why there is none."""
     planned = next((row for row in results.spec.rows_of(arm) if row.seed == seed), None)
     on_path = [one.digest for one in planned.path if one.name == stage] if planned else []

@@ -255,7 +255,7 @@ def _member(digest: str, uses: list[tuple[str, int]], behind: Provenance) -> Mem
 
 
 def _shown_settings(kind: str, spec: dict[str, Any]) -> dict[str, Any]:
-    found = {key: _at(spec, key) for key in KINDS[kind].settings} if kind in KINDS else {}
+    found = {key: _value_at(spec, key) for key in KINDS[kind].settings} if kind in KINDS else {}
     if isinstance(steps := found.get("steps"), list):
         found["steps"] = " → ".join(map(_step, steps)) or None
     return {key: value for key, value in found.items() if value is not None}
@@ -267,7 +267,7 @@ def _step(step: Mapping[str, Any]) -> str:
     return f"{step['name']} ({keys})" if keys else str(step["name"])
 
 
-def _at(spec: Any, dotted: str) -> Any:
+def _value_at(spec: Any, dotted: str) -> Any:
     """The value at a dotted key; None where a part of it is absent, as options of another member of a union are."""
     for key in dotted.split("."):
         spec = spec.get(key) if isinstance(spec, dict) else None

@@ -269,7 +269,7 @@ def read_summary(path: Path) -> answers.Answer:
     grids = read_grids(known)
     results = _results(known, read_estimates(known, grids))
     grids = {name: one._replace(labels=tables.row_labels(results, one.cells.values())) for name, one in grids.items()}
-    contrasts = {name: _made(known, name, grids[name]) for name in known["compared"]}
+    contrasts = {name: _comparison(known, name, grids[name]) for name in known["compared"]}
     drawings = {
         name: figures.draw_figure(results, figure)._replace(caption=known["figures"][name].get("caption", ""))
         for name, figure in results.spec.figures.items()
@@ -356,7 +356,7 @@ def _pair(row: str) -> tuple[str, str]:
     return arm, against
 
 
-def _made(known: Mapping[str, Any], name: str, grid: tables.Grid) -> contrast.Comparison:
+def _comparison(known: Mapping[str, Any], name: str, grid: tables.Grid) -> contrast.Comparison:
     of, entries = known["compared"][name], known["contrasts"][name]
     tries = [{"arm": ""}] * of["tries"]
     contenders = [{"name": one, "tries": tries} for one in of["chosen"]]
