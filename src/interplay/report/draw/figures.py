@@ -40,7 +40,7 @@ class Drawing(NamedTuple):
     """Lines beneath the caption."""
     pdf: bytes = b""
     chart: dict[str, Any] = {}
-    """The same as data (`draw.chart`)."""
+    """The same as data (`read_chart`)."""
 
 
 def draw_figure(results: frame.Results, figure: Figure, files: bool = True) -> Drawing:

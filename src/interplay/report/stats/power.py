@@ -1,4 +1,4 @@
-"""The power of the replicates that a study plans, before there are data: from a pilot. With data, see `replication`."""
+"""The power of the replicates that a study plans, before there are data: from a pilot. With data, see `sequential`."""
 
 import bisect
 import math

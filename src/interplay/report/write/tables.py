@@ -282,7 +282,7 @@ def gain_metrics(k: int, split: bool = True) -> list[str]:
 
 
 def per_prompt(base: Counts, arm: Counts, k: int) -> dict[str, np.ndarray]:
-    """Each quantity of `metrics(k)` for each prompt (P,); NaN for the split ones where there is one block."""
+    """Each quantity of `gain_metrics(k)` for each prompt (P,); NaN for the split ones where there is one block."""
     gain = arm.right / arm.n - base.right / base.n
     solved = base.right > 0
     capability = _capability_split(base, arm)
