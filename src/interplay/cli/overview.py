@@ -300,8 +300,7 @@ def _updates(plan: Plan) -> list[str]:
     found: dict[int, set[str]] = {}
     for one in plan.stages.values():
         if isinstance(one.spec, RLSpec):
-            updates = one.spec.minibatches * one.spec.method.loss.num_iterations
-            found.setdefault(updates, set()).add(one.label.partition("/")[0].partition("[")[0])
+            found.setdefault(one.spec.updates_per_step(), set()).add(one.label.partition("/")[0].partition("[")[0])
     shown = [f"{updates} ({', '.join(sorted(arms)[:MOST_LISTED])})" for updates, arms in sorted(found.items())]
     return [f"optimiser steps a batch of RL: {', '.join(shown)}"] if set(found) - {1} else []
 

@@ -105,7 +105,7 @@ def update(learner: Learner, batch: Batch, advantage: Tensor, step: int, bears: 
     spec = learner.spec
     bears = bearing(spec.method.loss, batch) if bears is None else bears
     parts = [part for part in _parts(spec, batch, advantage, bears) if _moves(spec.method.loss, batch, part)]
-    steps_per_batch = spec.method.loss.num_iterations * spec.minibatches
+    steps_per_batch = spec.updates_per_step()
     old = _old_logprobs(learner, batch, parts) if steps_per_batch > 1 and parts else None
     summed = (*losses.MEMBERS[spec.method.loss.name].sums, "kl_old", *(("kl",) if spec.method.loss.refers() else ()), DIFFERENCE)
     totals = dict.fromkeys(("loss", "grad_norm", "optimizer_steps", "tokens", *summed, LARGEST, RATIO), 0.0)

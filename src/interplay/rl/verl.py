@@ -319,7 +319,7 @@ class Recorder:
             **records.drawn_shares(batch, self.pool),
             **values,
             "prompt_tokens": float(sum(self.lengths[i] for i in batch.ids.tolist())),
-            "optimizer_steps": float(not warming and spec.method.loss.num_iterations * spec.minibatches),
+            "optimizer_steps": float(not warming and spec.updates_per_step()),
             "trained_tokens": float(batch.lengths.sum()),
             **self.sampler_metrics(step),
         }
