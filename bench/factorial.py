@@ -40,7 +40,7 @@ def main() -> None:
     folders = {digest: artifact.folder(Path("results"), of.kind, digest) for digest, of in plan.stages.items()}
     results = frame.read_results(catalog.report_spec(plan), folders)
     for band in ("id", "edge"):
-        for arm in frame.arms(results.spec):
+        for arm in results.spec.arm_names():
             found = estimate.value(results, arm, band, given.metric)
             print(f"{band:5} {arm}: {100 * found.value:.1f}, deviation {100 * found.deviation:.1f}, {len(found.seeds)} seeds")
         for name, weights in contrasts(given.low, given.high).items():

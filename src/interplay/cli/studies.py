@@ -106,7 +106,7 @@ def _template(name: str, plan: Plan) -> str:
         length = str(length_key(stage.kind))
         whole = getattr(made, length)
         pulled = stage.kind == "rl" and hasattr(made.method.loss, "beta")
-        arms = ", ".join(dict.fromkeys(one.arm for one in spec.arms))
+        arms = ", ".join(spec.arm_names())
         known = {
             "source": plan.study,
             "arms": arms if len(arms) < WIDTH else f"{arms[:WIDTH]}...",

@@ -272,6 +272,10 @@ class ReportSpec(Model):
         """What an arm is called in tables and figures."""
         return (self.shown[arm].label if arm in self.shown else "") or readable(arm)
 
+    def arm_names(self) -> list[str]:
+        """The arms in the order of the study."""
+        return list(dict.fromkeys(row.arm for row in self.arms))
+
     def rows_of(self, *arms: str | None) -> list[ReportArm]:
         """These arms at each of their seeds, in the order of the study."""
         return [row for row in self.arms if row.arm in arms]

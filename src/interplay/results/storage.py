@@ -174,7 +174,7 @@ def _leading(spec: ReportSpec, tables: Mapping[str, Mapping[str, Any]]) -> list[
     name, table = next((item for item in spec.tables.items() if item[1].against is None), ("", None))
     if table is None:
         return []
-    metric, arms = table.cells[0], dict.fromkeys(row.arm for row in spec.arms)
+    metric, arms = table.cells[0], spec.arm_names()
     found = [(arm, column, tables[name].get(f"{arm}/{column}/{metric}")) for column in table.columns for arm in arms]
     return [[f"{column}: {arm}", arm, column, metric, *cell[:3]] for arm, column, cell in found if cell]
 

@@ -132,7 +132,7 @@ def live_state(place: Place, plan: Plan) -> dict[str, Any]:
     running = any(one.state == "running" for one in seen)
     page = artifact.folder(place.results, "report", plan.report) / "report.html"
     return {
-        "arms": list(dict.fromkeys(row.arm for row in catalog.report_spec(plan).arms)),
+        "arms": catalog.report_spec(plan).arm_names(),
         "done": sum(one.state == "done" for one in seen),
         "total": len(seen),
         "running": running,
@@ -225,7 +225,7 @@ def equal_arms(spec: ReportSpec) -> list[tuple[str, str]]:
     and curves are shown once, under the earlier arm."""
     first: dict[tuple[Any, ...], str] = {}
     found = []
-    for arm in dict.fromkeys(row.arm for row in spec.arms):
+    for arm in spec.arm_names():
         path = tuple((row.seed, *((step.digest, step.step) for step in row.path)) for row in spec.rows_of(arm))
         if (other := first.setdefault(path, arm)) != arm:
             found.append((arm, other))
@@ -250,7 +250,7 @@ def curves(place: Place, plans: Mapping[Series, Plan], stage: str, metric: str) 
     points = {one: _points(known, shown) for one, known in of_stage.items()}
     first = {one.digest: one for one in reversed(of_stage)}
     found = [{**one._asdict(), **points[one]} for one in of_stage if first[one.digest] is one]
-    arms = list(dict.fromkeys(row.arm for plan in plans.values() for row in catalog.report_spec(plan).arms))
+    arms = list(dict.fromkeys(arm for plan in plans.values() for arm in catalog.report_spec(plan).arm_names()))
     return {
         "stages": names,
         "stage": chosen,
@@ -308,7 +308,7 @@ def arm_names(place: Place) -> list[dict[str, str]]:
     found = []
     for study, scale in state.launched_studies(place.results):
         plan = launched_plan(place, study, scale)
-        for arm in dict.fromkeys(row.arm for row in catalog.report_spec(plan).arms):
+        for arm in catalog.report_spec(plan).arm_names():
             found.append({"address": f"{plan.at}/{arm}", "arm": arm, "study": study, "scale": scale})
     return found
 

@@ -170,7 +170,7 @@ def palette_color(place: int) -> str:
 
 def arm_colors(results: frame.Results) -> dict[str, str]:
     """The colour of each arm: its own, else that of its place; where another has that for its own, the next that none has."""
-    arms = frame.arms(results.spec)
+    arms = results.spec.arm_names()
     own = {arm: to_hex(color) for arm, color in results.colors.items()}
     later = (color for color in map(palette_color, itertools.count(len(arms))) if color not in own.values())
     by_place = {arm: color for place, arm in enumerate(arms) if (color := palette_color(place)) not in own.values()}
@@ -179,7 +179,7 @@ def arm_colors(results: frame.Results) -> dict[str, str]:
 
 def arm_look(results: frame.Results, arm: str) -> ArmLook:
     """The same in every figure."""
-    round_of, place = divmod(frame.arms(results.spec).index(arm), len(PALETTE))
+    round_of, place = divmod(results.spec.arm_names().index(arm), len(PALETTE))
     marker = MARKERS[(place + round_of) % len(MARKERS)]
     return ArmLook(arm_colors(results)[arm], marker, LINES[round_of % len(LINES)], HATCHES[round_of % len(HATCHES)])
 

@@ -172,7 +172,7 @@ LEAST_ERROR = 0.0005
 def arm_rows(results: frame.Results) -> list[dict[str, Any]]:
     """One entry per arm: its control, the ops it was trained on, its steps as (name, first seed's digest), its errors by
     band."""
-    return [_arm(results, name) for name in frame.arms(results.spec)]
+    return [_arm(results, name) for name in results.spec.arm_names()]
 
 
 def _arm(results: frame.Results, name: str) -> dict[str, Any]:

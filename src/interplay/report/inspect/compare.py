@@ -138,7 +138,7 @@ def of_arm(name: str, arm: str, spec: ReportSpec) -> Side:
     """An arm of a study. Raises UserError when there is none of that name."""
     rows = spec.rows_of(arm)
     if not rows:
-        raise UserError(f"{name}: study {spec.study} has no arm {arm!r}{nearest_name(arm, frame.arms(spec))}")
+        raise UserError(f"{name}: study {spec.study} has no arm {arm!r}{nearest_name(arm, spec.arm_names())}")
     steps = [(stage.name, stage.digest) for stage in rows[0].path]
     steps += rows[0].evaluations.items()
     return Side(name, steps, {row.seed: dict(row.evaluations) for row in rows}, spec.blocks, spec, arm)

@@ -65,7 +65,7 @@ def match_cell(spec: ReportSpec, stages: Stages, table: str, row: str, column: s
 
 def shown_tables(spec: ReportSpec) -> dict[str, TableNames]:
     """Every table of the report by its name: those that are declared, and the tables derived from them."""
-    values: Rows = {arm: (arm, "") for arm in frame.arms(spec)}
+    values: Rows = {arm: (arm, "") for arm in spec.arm_names()}
     controls = _rows(tables.difference_pairs(frame.Results(spec, {}, {}, {})))
     found: dict[str, TableNames] = {}
     for name, table in spec.tables.items():
@@ -93,7 +93,7 @@ def _rows(pairs: list[tuple[str, str]]) -> Rows:
 
 def _against(spec: ReportSpec, one: str) -> Rows:
     """All other arms, compared with one."""
-    return _rows([(arm, one) for arm in frame.arms(spec) if arm != one])
+    return _rows([(arm, one) for arm in spec.arm_names() if arm != one])
 
 
 def _compared_pairs(spec: ReportSpec, name: str) -> list[tuple[str, str]]:

@@ -34,7 +34,7 @@ def arm_costs(spec: ReportSpec, behind: provenance.Provenance) -> list[dict[str,
     known = {digest: stage for digest, stage in behind.stages.items() if stage["spec"] and stage["kind"] != "evaluate"}
     planned = planned_costs(known)
     found = []
-    for name in dict.fromkeys(arm.arm for arm in spec.arms):
+    for name in spec.arm_names():
         arms = spec.rows_of(name)
         path = " → ".join(stage.name for stage in arms[0].path)
         paper, *shown = map(_mean, zip(*(_sums(arm, behind, known, planned) for arm in arms), strict=True))

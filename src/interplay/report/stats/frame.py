@@ -209,16 +209,11 @@ def error_classes(results: "Results") -> list[str]:
     return [name for name in ERRORS if name in found] + sorted(found - set(ERRORS))
 
 
-def arms(spec: ReportSpec) -> list[str]:
-    """Names of the arms, in the study's order."""
-    return list(dict.fromkeys(arm.arm for arm in spec.arms))
-
-
 def unequal_tries(spec: ReportSpec, chosen: Sequence[str], judged: Collection[str]) -> list[str]:
     """That some of these arms are one of more values of their axes than others, and the further values are not judged."""
     tries = {}
     for arm in chosen:
-        group = [other for other in arms(spec) if other.partition("[")[0] == arm.partition("[")[0]]
+        group = [other for other in spec.arm_names() if other.partition("[")[0] == arm.partition("[")[0]]
         tries[arm] = len(group) if "[" in arm and not set(group) <= set(judged) else 1
     each = ", ".join(f"{arm} is one of {number}" for arm, number in tries.items())
     return [f"unequal tries: {each}"] if len(set(tries.values())) > 1 else []
@@ -226,13 +221,13 @@ def unequal_tries(spec: ReportSpec, chosen: Sequence[str], judged: Collection[st
 
 def drawn(results: Results) -> list[str]:
     """Names of the arms of a figure, in its order."""
-    return list(results.drawn) or arms(results.spec)
+    return list(results.drawn) or results.spec.arm_names()
 
 
 def as_shown(results: Results, figure: Figure) -> tuple[Results, Figure]:
     """The same with every arm by its label, and the arms that the figure draws."""
     spec = results.spec
-    label = {arm: spec.label_of(arm) for arm in arms(spec)}
+    label = {arm: spec.label_of(arm) for arm in spec.arm_names()}
     rows = [row.model_copy(update={"arm": label[row.arm], "control": label.get(row.control or "")}) for row in spec.arms]
     by_arm = {
         key: {label.get(arm, arm): item for arm, item in getattr(spec, key).items()} for key in ("trained_ops", "trained_sets")
@@ -256,7 +251,7 @@ def as_shown(results: Results, figure: Figure) -> tuple[Results, Figure]:
 def keep_shown(results: Results, shown: Results) -> None:
     """Keep the estimates that were made of results `as_shown`, by the names of the arms."""
     if results.kept is not None and shown.kept:
-        names = {results.spec.label_of(arm): arm for arm in arms(results.spec)}
+        names = {results.spec.label_of(arm): arm for arm in results.spec.arm_names()}
         results.kept.update({_renamed(key, names): item for key, item in shown.kept.items()})
 
 

@@ -221,7 +221,7 @@ def _needs_page(results: frame.Results, figure: Figure) -> bool:
     if figure.panel == "band":
         return len(frame.bands(results)) > 2
     places = len(figure.bands or []) if figure.x == "band" else len(frame.ops(results)) if figure.x == "op" else 0
-    return places * (len(frame.arms(results.spec)) if figure.form == "usual" else 6) > MOST_BARS
+    return places * (len(results.spec.arm_names()) if figure.form == "usual" else 6) > MOST_BARS
 
 
 def _save_pgf(canvas: Canvas, path: Path) -> None:

@@ -164,7 +164,7 @@ def _render(made: answers.Answer, of: provenance.Provenance, gaps: list[Gap]) ->
             gaps=gaps,
             headline=lead,
             caveats=(
-                *notes.caveats_of(made.results, frame.arms(spec)),
+                *notes.caveats_of(made.results, spec.arm_names()),
                 *provenance.two_contents(made.results.folders.values()),
                 *answers.repetition_lines(made.results),
             ),
@@ -205,7 +205,7 @@ def _facts(made: answers.Answer, of: provenance.Provenance) -> list[str]:
     seeds = len({arm.seed for arm in spec.arms})
     done = sum(of.done(digest) for digest in of.stages)
     stages = model.plural(done, "stage") if done == len(of.stages) else f"{done} of {len(of.stages)} stages done"
-    arms = f"{model.plural(len(frame.arms(spec)), 'arm')} × {model.plural(seeds, 'replicate')}"
+    arms = f"{model.plural(len(spec.arm_names()), 'arm')} × {model.plural(seeds, 'replicate')}"
     spent = [f"{provenance.stage_costs(of)[-1]['wall']} of work"] if of.telemetry else []
     return [spec.study, f"scale {spec.scale}", arms, stages, *spent]
 

@@ -120,7 +120,7 @@ def _every_seed(spec: ReportSpec) -> list[int]:
 def _arms(results: frame.Results) -> dict[str, dict[str, Any]]:
     """The seeds of each arm where it has not all, and its rungs, if any, with the number of the ladder: arms may share one."""
     every = _every_seed(results.spec)
-    seeds = {arm: frame.seeds(results.spec, arm) for arm in frame.arms(results.spec)}
+    seeds = {arm: frame.seeds(results.spec, arm) for arm in results.spec.arm_names()}
     rows: dict[str, dict[str, Any]] = {arm: {"seeds": of} if of != every else {} for arm, of in seeds.items()}
     ladders: dict[tuple[str, ...], int] = {}
     for arm, row in rows.items():

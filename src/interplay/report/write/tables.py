@@ -75,7 +75,7 @@ class Grid(NamedTuple):
 def value_grid(results: frame.Results, table: Table) -> Grid:
     """One row per arm of the table; where it shows differences to an arm, one for each of the others."""
     against = table.against or ""
-    shown = [arm for arm in table.arms or frame.arms(results.spec) if arm != against]
+    shown = [arm for arm in table.arms or results.spec.arm_names() if arm != against]
     made = _grid(results, table, [(arm, against) for arm in shown])
     return made._replace(prior={}) if against else made
 
@@ -307,7 +307,7 @@ def gain_grid(results: frame.Results, table: Table) -> Grid:
     """The gains of a table with `gain`: a row per arm except the one that they are compared with. The planner gave it a k."""
     assert table.gain is not None
     against, k = table.gain.against, table.gain.k or 1
-    arms = [arm for arm in table.arms or frame.arms(results.spec) if arm != against]
+    arms = [arm for arm in table.arms or results.spec.arm_names() if arm != against]
     columns, shown = expand_columns(results, table.columns), gain_metrics(k, _halved(results, [*arms, against]))
     held = {column: column_ops(results, column) for column in columns}
     trained = {arm: frame.trained_ops(results, arm) for arm in arms}
