@@ -358,7 +358,7 @@ def _group(group: list[cause.Cause], full: bool, what: str) -> list[str]:
     first = group[0]
     others = f" and {len(group) - 1} more" if len(group) > 1 else ""
     nearest = f"{what} {first.nearest} {first.nearest_label}".rstrip() if first.nearest else "none of its kind is finished"
-    name = cause.stage_name(first.kind, first.label)
+    name = cause.kind_and_label(first.kind, first.label)
     lines = [f"  {name}{others} ({first.digest}, {nearest})"]
     if full and len(group) > 1:
         lines += [f"    also {one.label} ({one.digest}, {what} {one.nearest})" for one in group[1:]]

@@ -74,7 +74,7 @@ def _root_texts(roots: tuple[Change, ...]) -> Iterator[str]:
         yield f"{len(stages) - MOST_ROOTS} more stages"
 
 
-def stage_name(kind: str, label: str) -> str:
+def kind_and_label(kind: str, label: str) -> str:
     """Kind and label, once where these are equal."""
     return kind if label in ("", kind) else f"{kind} {label}"
 
@@ -171,7 +171,7 @@ class Comparison:
         before, after = self.stage_of(there), self.stage_of(here)
         if before is None or after is None:
             return
-        name = stage_name(after["kind"], after.get("label", ""))
+        name = kind_and_label(after["kind"], after.get("label", ""))
         if step_then != step_now:
             yield Change("step", step_then or "the last", step_now or "the last", stage=name)
         if before["kind"] != after["kind"]:

@@ -288,8 +288,8 @@ def summarize_difference(locked: Locked, plan: plans.Plan) -> str:
     elif first := next((one for one in found.changed if one.changes), None):
         parts.append(f"{first.kind} {first.label}: {first.changes[0]}")
     else:
-        names = [cause.stage_name(one.kind, one.label) for one in found.changed]
-        names += [cause.stage_name(one["kind"], one["label"]) for one in (*found.added, *found.removed)]
+        names = [cause.kind_and_label(one.kind, one.label) for one in found.changed]
+        names += [cause.kind_and_label(one["kind"], one["label"]) for one in (*found.added, *found.removed)]
         more = len(names) - MOST_NAMED
         parts.append(", ".join(names[:MOST_NAMED]) + (f" and {plural(more, 'more stage')}" if more > 0 else ""))
     return "; ".join([*parts, f"earlier specs are not available: {locked.lacking}"] if locked.lacking else parts)
