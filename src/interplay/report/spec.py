@@ -214,6 +214,10 @@ class ReportArm(Model):
         """Its stages: the path, then the evaluations."""
         return [*(stage.digest for stage in self.path), *self.evaluations.values()]
 
+    def evaluated(self) -> list[str]:
+        """Its evaluations, then those along stages."""
+        return [*self.evaluations.values(), *(rung.digest for rung in self.rungs)]
+
     def among(self, digests: Collection[str]) -> list[str]:
         """Those of these stages that are its own: evaluations, then the path."""
         return [one for one in (*self.evaluations.values(), *(part.digest for part in self.path)) if one in digests]

@@ -230,7 +230,7 @@ def set_overlaps(results: frame.Results) -> list[Overlap]:
     """One entry per test set among the inputs, checked against the sets that arms were trained on as far as they are here;
     where the plan has none, against all sets that no shown evaluation uses."""
     spec, records = results.spec, results.records
-    shown = [digest for arm in spec.arms for digest in [*arm.evaluations.values(), *(rung.digest for rung in arm.rungs)]]
+    shown = [digest for arm in spec.arms for digest in arm.evaluated()]
     tests = {records[digest]["deps"]["data"] for digest in shown if digest in records}
     folders = {digest: results.folders[digest] for digest in sorted(records) if records[digest]["kind"] in SETS}
 

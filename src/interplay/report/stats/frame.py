@@ -57,7 +57,7 @@ def read_results(spec: ReportSpec, inputs: dict[str, Path]) -> Results:
     """Read every finished input. An unfinished or absent one is left out: what would need it says that it is missing."""
     folders = {digest: path for digest, path in inputs.items() if artifact.done(path)}
     rows = [*spec.arms, *spec.tuning]
-    wanted = {digest for arm in rows for digest in [*arm.evaluations.values(), *(rung.digest for rung in arm.rungs)]}
+    wanted = {digest for arm in rows for digest in arm.evaluated()}
     blocks = {digest: spec.blocks_of(digest) for digest in sorted(wanted)}
     prompts = {
         digest: merge_blocks([count_samples(folders[block]) for block in of])
@@ -293,11 +293,17 @@ def bands(results: Results) -> list[str]:
 def recorded_mean(results: Results, arm: str, column: str, key: str) -> float:
     """Mean over an arm's evaluations of a number that their records hold for a band or an `op:N`, such as the mean `length` of
     completions; NaN where none does."""
-    group, name = ("op", column.removeprefix("op:")) if column.startswith("op:") else ("band", column)
     digests = [digest for row in results.spec.rows_of(arm) for digest in row.evaluations.values()]
-    found = [results.records.get(digest, {}).get("metrics", {}).get(group, {}).get(name, {}).get(key) for digest in digests]
+    found = [recorded_numbers(results, digest, column).get(key) for digest in digests]
     known = [one for one in found if one is not None]
     return fmean(known) if known else math.nan
+
+
+def recorded_numbers(results: Results, digest: str, column: str) -> Mapping[str, Any]:
+    """What the record of an evaluation holds for a band or an `op:N`; empty where it is not there."""
+    group, name = ("op", column.removeprefix("op:")) if column.startswith("op:") else ("band", column)
+    found: Mapping[str, Any] = results.records.get(digest, {}).get("metrics", {}).get(group, {}).get(name, {})
+    return found
 
 
 def ops_of(results: Results, band: str) -> tuple[int, ...]:

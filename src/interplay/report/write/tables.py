@@ -224,8 +224,7 @@ def baseline_score(results: frame.Results, column: str, metric: str) -> float:
     if asked is None or asked.baseline is None:
         return np.nan
     key = asked.baseline.key.format(asked.argument)
-    group, name = ("op", column.removeprefix("op:")) if column.startswith("op:") else ("band", column)
-    found = [results.records[digest]["metrics"].get(group, {}).get(name, {}) for digest in results.prompts]
+    found = [frame.recorded_numbers(results, digest, column) for digest in results.prompts]
     scores = [entry[key] for entry in found if key in entry]
     return float(np.mean(scores)) if scores else np.nan
 
