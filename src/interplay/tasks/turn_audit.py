@@ -69,12 +69,6 @@ BRACKETS = re.compile(r"\[[^\[\]\n]{1,40}\]")
 WORD = re.compile(r"\w+")
 
 
-def of_last(pattern: re.Pattern[str], text: str, place: int = -1) -> str:
-    """One of the parts of a text that match; empty where there is none."""
-    found = pattern.findall(text)
-    return found[place] if -len(found) <= place < len(found) else ""
-
-
 def cpu_seconds() -> float:
     """CPU time of this process and of the living ones that it started: a package may play in a process of its own."""
     spent = time.process_time()
@@ -209,7 +203,7 @@ def policies(player: Player) -> dict[str, dict[str, Actor]]:
 
     def reading(opening: Callable[[int], str], pattern: re.Pattern[str], framed: bool) -> Actor:
         def act(now: Moment) -> str:
-            said = of_last(pattern, now.read[-1])
+            said = audit.match_at(pattern, now.read[-1], -1)
             return opening(now.number) if not now.said else frame(said) if framed else said
 
         return act
@@ -236,7 +230,7 @@ def policies(player: Player) -> dict[str, dict[str, Actor]]:
         "prompt": {
             "words of the prompt in turn": in_turn(lambda number: WORD.findall(rows[number].prompt)),
             "numbers of the prompt in turn": in_turn(lambda number: audit.NUMBER.findall(rows[number].prompt)),
-            "last word of the prompt": lambda now: of_last(WORD, now.read[0]),
+            "last word of the prompt": lambda now: audit.match_at(WORD, now.read[0], -1),
         },
         "noise": {"8 characters": noise(8), "400 characters": noise(400), "a long text": always("wait " * 400)},
         "legal": {"random legal actions": at_random(0), "other random legal actions": at_random(1)},
