@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from interplay.core.artifact import ref_digest, split_ref
+from interplay.core.model import join_names
 from interplay.kinds.stages import flat_leaves, hashed_json
 from interplay.results.state import Found, Library
 
@@ -68,7 +69,7 @@ def _root_texts(roots: tuple[Change, ...]) -> Iterator[str]:
         own = [root for root in roots if root.stage == stage]
         names = [root.field for root in own[:MOST_ROOTS]] + ([f"{len(own) - MOST_ROOTS} more"] if len(own) > MOST_ROOTS else [])
         only = f"{own[0].field}: {show_change(own[0].old, own[0].new)}"
-        fields = f"{', '.join(names[:-1])} and {names[-1]}" if len(own) > 1 else only
+        fields = join_names(names) if len(own) > 1 else only
         yield f"{stage}: {fields}"
     if len(stages) > MOST_ROOTS:
         yield f"{len(stages) - MOST_ROOTS} more stages"

@@ -178,7 +178,7 @@ def _results(claims: Sequence[Mapping[str, Any]], floats: Sequence[str], drawn: 
 
 def _refs(word: str, prefix: str, names: Sequence[str]) -> str:
     refs = [rf"\ref{{{prefix}:{name}}}" for name in names]
-    return f"{word}~{refs[0]}" if len(refs) == 1 else f"{word}s {', '.join(refs[:-1])} and {refs[-1]}"
+    return f"{word}{'~' if len(refs) == 1 else 's '}{model.join_names(refs)}"
 
 
 def _inputs(folder: str, names: Sequence[str]) -> str:
