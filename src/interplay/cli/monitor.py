@@ -149,8 +149,7 @@ def _take_frame(plan: Plan, hint: str, width: int) -> tuple[RenderableType, bool
 
 def _next_command(plan: Plan, halted: list[progress.Watched]) -> str:
     """What to type where nothing runs and not all is done."""
-    scale = f" --scale {plan.scale}" if plan.at != plan.study else ""
-    run = f"`interplay run {plan.study}{scale}`"
+    run = f"`{plan.run_command()}`"
     if failed := [one for one in halted if one.state == "failed"]:
         return f"nothing runs; `interplay debug {plan.address(failed[0].stage)}` makes the first that failed again, {run} all"
     return f"nothing runs; {run} {'goes on' if halted else 'starts it'}"

@@ -258,10 +258,9 @@ def failure_lines(plan: Plan, results: Path, logs: Path, edited: bool = False) -
     if not roots:
         return []
     failed = [digest for digest in roots if reason_state(why[digest]) == "failed"]
-    scale = f" --scale {plan.scale}" if plan.at != plan.study else ""
     lines = [f"{plan.address(plan.stages[digest])} {why[digest]}" for digest in roots[:MOST_CAUSES]]
     lines += [f"and {len(roots) - len(lines)} more"] if len(roots) > len(lines) else []
-    command = "the same command" if edited else f"`interplay run {plan.study}{scale}`"
+    command = "the same command" if edited else f"`{plan.run_command()}`"
     if not failed:
         return [*lines, f"next: {command} goes on"]
     place = failed[0] if edited else plan.address(plan.stages[failed[0]])

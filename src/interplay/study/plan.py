@@ -97,6 +97,10 @@ class Plan:
         """What a stage is called everywhere, and found by: `study/arm/stage@seed`, `study.scale/data.edge`."""
         return f"{self.at or flat_name(self.study, self.scale)}/{stage.label}"
 
+    def run_command(self) -> str:
+        """What runs the study at this scale, which is named unless it is the project's default."""
+        return f"interplay run {self.study}{'' if self.at == self.study else f' --scale {self.scale}'}"
+
     def lock(self) -> str:
         """What is committed of the plan: digest, dependencies and label of each stage, one stage a line. Sorted, so that a diff
         of two commits shows a changed stage in its place. A brief lock has the number of stages and a checksum of their lines."""
