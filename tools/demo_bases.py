@@ -20,7 +20,6 @@ import torch
 from interplay.core import artifact, metrics
 from interplay.core.model import UserError
 from interplay.model import folder
-from interplay.results.catalog import report_spec
 from interplay.study.expand import plan_study
 
 ROOT = Path(__file__).parents[1]
@@ -40,7 +39,7 @@ class Base(NamedTuple):
 def bases(root: Path) -> list[Base]:
     """The pre-training of each seed, finished or not."""
     plan = plan_study(root / "configs", STUDY, "laptop")
-    found = [(arm.seed, arm.path[0].digest) for arm in report_spec(plan).arms if arm.arm == ARM]
+    found = [(arm.seed, arm.path[0].digest) for arm in plan.report_spec().arms if arm.arm == ARM]
     return [Base(seed, digest, artifact.folder(root / "results", "pretrain", digest)) for seed, digest in found]
 
 

@@ -23,7 +23,6 @@ from interplay.core.metrics import aligned, short
 from interplay.core.model import KeyPlace, UserError
 from interplay.kinds import stages, table
 from interplay.model.spec import SourceSpec
-from interplay.results import catalog
 from interplay.rl.reward_spec import OwnReward, terms_of
 from interplay.rl.spec import RLSpec
 from interplay.run.stage import run_stage
@@ -309,7 +308,7 @@ def write_inspect(plan: Plan, results: Path, out: Path) -> list[Path]:
     arm, so that its seeds are runs of one. Raises UserError where there is none."""
     from interplay.data import sets, trajectory  # they load NumPy, which a plan does without
 
-    spec, made = catalog.report_spec(plan), []
+    spec, made = plan.report_spec(), []
     for arm in spec.arms:
         for name, first in sorted(arm.evaluations.items()):
             folders = [artifact.folder(results, "evaluate", block) for block in spec.blocks_of(first)]

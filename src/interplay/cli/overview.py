@@ -4,13 +4,12 @@ import textwrap
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from interplay.cli.common import Grid
 from interplay.core import artifact, metrics, model
 from interplay.core.metrics import size
 from interplay.data.spec import ProblemsSpec
-from interplay.report.spec import ReportSpec
 from interplay.results import cause, estimate, locks, payloads, state
 from interplay.rl.spec import RLSpec
 from interplay.run import graph
@@ -112,7 +111,7 @@ def stage_uses(plan: Plan) -> int:
     for digest, stage in plan.stages.items():  # dependencies first
         if digest != plan.report:
             reached[digest] = frozenset({digest}).union(*(reached[dep] for dep in stage.inputs()))
-    rows = cast(ReportSpec, plan.stages[plan.report].spec).arms
+    rows = plan.report_spec().arms
     return sum(len(frozenset().union(*(reached[digest] for digest in row.digests()))) for row in rows)
 
 

@@ -188,11 +188,11 @@ def _forecast_lines() -> list[str]:
 def _register(study: str, scale: str | None, late: bool) -> str:
     """Write the registration of a study; returns what to commit. Raises UserError where it may not be registered."""
     from interplay.cli import overview
-    from interplay.results import catalog, locks, state, storage
+    from interplay.results import locks, state, storage
     from interplay.study import plan as plans
 
     plan = common.plan_of(study, scale)
-    spec = catalog.report_spec(plan)
+    spec = plan.report_spec()
     claims, rows = spec.claims, spec.arms
     if not claims:
         raise UserError(f"register {study}: the study makes no claims; write what you expect under `claims`")

@@ -48,7 +48,7 @@ def explain_cell(
     from interplay.results import catalog
 
     plan = common.plan_of(study, scale)
-    spec, stages = catalog.report_spec(plan), catalog.plan_json(plan)
+    spec, stages = plan.report_spec(), catalog.plan_json(plan)
     cell = explain.match_cell(spec, stages, table, row, column, metric)
     common.warn_of_scale(plan)
     model.print_visible(explain.explain(spec, plan.report, stages, RESULTS, cell, seed), end="")
@@ -148,7 +148,7 @@ def compare_sides(
             plans.setdefault(study, plan)
             known.stages.update(catalog.plan_json(plan))
             if arm not in catalog.readable_names(plan) and not arm.startswith(("data.", "stages.")):
-                return compare.of_arm(name, arm, catalog.report_spec(plan))
+                return compare.of_arm(name, arm, plan.report_spec())
         return compare.of_stage(name, catalog.resolve_stage(name, known, CONFIGS, at).digest, known.stages)
 
     band = column.replace(" ", ":") if column else None

@@ -94,9 +94,8 @@ def write_study(
 
 def _template(name: str, plan: Plan) -> str:
     """The text of a study that extends a plan's."""
-    from interplay.results import catalog
 
-    spec = catalog.report_spec(plan)
+    spec = plan.report_spec()
     question = yaml.safe_dump(spec.question, width=10**6, allow_unicode=True).removesuffix("...\n").strip()
     text = HEAD.format(up="../" * name.count("/"), source=plan.study, name=name, question=question)
     trained = [(row, row.path[-1]) for row in spec.arms if row.control and row.path and length_key(row.path[-1].kind)]

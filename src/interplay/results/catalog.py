@@ -19,7 +19,6 @@ from interplay.core.model import KeyPlace, UserError, nearest_name
 from interplay.kinds.stages import flat_leaves
 from interplay.report.metric_spec import measure_of
 from interplay.report.shown_spec import Measure
-from interplay.report.spec import ReportSpec
 from interplay.results import locks, state
 from interplay.rl.spec import Method
 from interplay.study import expand
@@ -164,13 +163,6 @@ def split_study(name: str, configs: Path, scale: str) -> tuple[tuple[str, str] |
     return (known[head], name[len(head) + 1 :]) if head else (None, name)
 
 
-def report_spec(plan: Plan) -> ReportSpec:
-    """The plan's arms, evaluations and tables."""
-    spec = plan.stages[plan.report].spec
-    assert isinstance(spec, ReportSpec)
-    return spec
-
-
 def plan_json(plan: Plan) -> Stages:
     """The plan's stages as plain JSON, dependencies first."""
     return {digest: stage.as_json() for digest, stage in plan.stages.items()}
@@ -179,7 +171,7 @@ def plan_json(plan: Plan) -> Stages:
 def readable_names(plan: Plan) -> dict[str, str]:
     """`report` and `<arm>/<stage>@<seed>` -> digest."""
     found = {"report": plan.report}
-    for arm in report_spec(plan).arms:
+    for arm in plan.report_spec().arms:
         steps = [*((stage.name, stage.digest) for stage in arm.path), *arm.evaluations.items()]
         found |= {f"{arm.arm}/{name}@{arm.seed}": digest for name, digest in steps}
     return found

@@ -150,7 +150,7 @@ def write_shown(plan: Plan, results: Path, docs: Path) -> None:
     report = artifact.folder(results, "report", plan.report)
     if not artifact.done(report):
         raise model.UserError(f"{report}: not finished; run `snakemake all --config study={plan.study} scale={plan.scale}`")
-    spec, record = cast(ReportSpec, plan.stages[plan.report].spec), artifact.record(report)["metrics"]
+    spec, record = plan.report_spec(), artifact.record(report)["metrics"]
     name, tables = payloads.folder_name(plan), record["tables"]
     cells = {f"{table}/{key}": cell for table, of in tables.items() for key, cell in of.items() if isinstance(cell, list)}
     claims = {claim["says"]: claim["verdict"] for claim in record["claims"]}

@@ -18,7 +18,7 @@ from starlette.routing import Route
 
 from interplay.core import artifact, model
 from interplay.kinds.table import KINDS
-from interplay.results import catalog, progress
+from interplay.results import progress
 from interplay.serve import data
 from interplay.study.plan import Plan
 
@@ -144,7 +144,7 @@ def _static(place: data.Place, request: Request) -> Response:
 
 def _study(place: data.Place, request: Request) -> Response:
     plan = _plan(place, request.query_params)
-    spec = catalog.report_spec(plan)
+    spec = plan.report_spec()
     return _page("study.html.jinja", plan=plan, question=spec.question, checks=progress.CHECKS, equal=data.equal_arms(spec))
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from interplay.core import artifact, execution, model
 from interplay.core.digest import Known, canonical, digest, versions
 from interplay.kinds.table import KINDS
-from interplay.report.spec import Change, Registration, ReportArm
+from interplay.report.spec import Change, Registration, ReportArm, ReportSpec
 from interplay.study.spec import Scale, Study
 
 
@@ -96,6 +96,12 @@ class Plan:
     def address(self, stage: Stage) -> str:
         """What a stage is called everywhere, and found by: `study/arm/stage@seed`, `study.scale/data.edge`."""
         return f"{self.at or flat_name(self.study, self.scale)}/{stage.label}"
+
+    def report_spec(self) -> ReportSpec:
+        """What the report shows: arms, evaluations, tables, figures and claims."""
+        spec = self.stages[self.report].spec
+        assert isinstance(spec, ReportSpec)
+        return spec
 
     def run_command(self) -> str:
         """What runs the study at this scale, which is named unless it is the project's default."""

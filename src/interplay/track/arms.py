@@ -9,13 +9,13 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from interplay.core import artifact, metrics
 from interplay.core.digest import canonical
 from interplay.kinds.stages import planned_costs, realised_cost
 from interplay.kinds.table import KINDS
-from interplay.report.spec import ReportArm, ReportSpec
+from interplay.report.spec import ReportArm
 from interplay.study.plan import Plan
 from interplay.track import describe
 from snakemake_logger_plugin_mlflow import store
@@ -75,7 +75,7 @@ class Known:
 def study_arms(plan: Plan) -> dict[str, Arm]:
     """Name -> arm, in the study's order."""
     rows: dict[str, list[ReportArm]] = {}
-    for row in cast(ReportSpec, plan.stages[plan.report].spec).arms:
+    for row in plan.report_spec().arms:
         rows.setdefault(row.arm, []).append(row)
     found = {}
     for name, of in rows.items():
@@ -87,7 +87,7 @@ def study_arms(plan: Plan) -> dict[str, Arm]:
 
 def headlines(plan: Plan) -> list[tuple[str, str]]:
     """(column, metric) of the scores that lead: of the study's tables of values, by metric and then by column."""
-    spec = cast(ReportSpec, plan.stages[plan.report].spec)
+    spec = plan.report_spec()
     tables = [table for table in spec.tables.values() if table.against is None]
     pairs = [(column, cell) for table in tables for cell in table.cells for column in table.columns if column != "op"]
     return list(dict.fromkeys(pairs))[:MOST_HEADLINES]
@@ -180,7 +180,7 @@ def arm_status(arm: Arm, statuses: Mapping[str, str]) -> str:
 
 def arm_description(plan: Plan, arm: Arm, count: int, scores: Mapping[str, float]) -> str:
     """The description of an arm's run, in Markdown."""
-    spec = cast(ReportSpec, plan.stages[plan.report].spec)
+    spec = plan.report_spec()
     path = " > ".join(step.name for step in arm.rows[0].path)
     lines = [f"Arm **{arm.name}** of {plan.study}: {path}; {count} of {len(arm.rows)} replicates evaluated.", spec.question]
     table = ["| score | value | 95 % interval |", "| --- | --- | --- |"]

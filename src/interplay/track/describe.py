@@ -7,7 +7,7 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple
 
 from interplay.core import artifact, metrics as core_metrics
 from interplay.core.digest import canonical
@@ -83,7 +83,7 @@ class Place(NamedTuple):
 def stage_places(plan: Plan) -> dict[str, Place]:
     """Digest -> place, for the models and evaluations of all arms. Data, tokenizers and the report are in no arm."""
     found: dict[str, Place] = {}
-    spec = cast(ReportSpec, plan.stages[plan.report].spec)
+    spec = plan.report_spec()
     for row in spec.arms:
         names = [step.name for step in row.path]
         steps = [(step.name, step.digest, names[: number + 1]) for number, step in enumerate(row.path)]

@@ -3,7 +3,7 @@
 import bisect
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import numpy as np
 
@@ -41,7 +41,7 @@ class Planned(NamedTuple):
 def planned_power(plan: Plan, seconds: Callable[[str], float | None]) -> list[Planned]:
     """Of each claim, and of each fight, about a difference of pass rates, with the pilot's deviations. `seconds`: digest -> what
     the stage takes."""
-    spec, inputs = cast(ReportSpec, plan.stages[plan.report].spec), {d: of.deps.values() for d, of in plan.stages.items()}
+    spec, inputs = plan.report_spec(), {d: of.deps.values() for d, of in plan.stages.items()}
     tests = ((claim, claim.test) for claim in spec.claims)
     measured = [(claim, 1) for claim, test in tests if test.difference and test.band and is_pass_rate(test.metric)]
     found = []
@@ -55,7 +55,7 @@ def planned_power(plan: Plan, seconds: Callable[[str], float | None]) -> list[Pl
 def refuse_short(plan: Plan, found: Iterable[Planned]) -> None:
     """Raises UserError where a claim or a fight cannot be found and does not say so: of `interplay plan` and `register`, and of a
     launch. A design that was registered passed then, and can be run as it is."""
-    registered = cast(ReportSpec, plan.stages[plan.report].spec).registration
+    registered = plan.report_spec().registration
     short = [one for one in found if one.short and (registered is None or registered.changes)]
     if short:
         more = f" and of {model.plural(len(short) - 1, 'more claim')}" if len(short) > 1 else ""

@@ -28,7 +28,6 @@ from interplay.report.metric_spec import COUNTED, ERROR, measure_of
 from interplay.report.spec import Lineup, ReportSpec
 from interplay.report.stats import contrast, estimate, frame
 from interplay.report.write import answers, tables
-from interplay.results.catalog import report_spec
 from interplay.study.plan import Plan
 
 KEPT = ("value", "low", "high", "over", "n_prompts", "n_samples")
@@ -56,7 +55,7 @@ def write_known(known: Mapping[str, Any], out: Path) -> None:
 def summarise(plan: Plan, results: Path) -> dict[str, Any]:
     """The summary as JSON data; determined by the report's digest except for `environments` and `exported`."""
     report = artifact.folder(results, "report", plan.report)
-    spec = report_spec(plan)
+    spec = plan.report_spec()
     made = answers.answer_study(frame.read_results(spec, answers.report_inputs(plan, results))._replace(kept={}), files=False)
     claims = [
         {
