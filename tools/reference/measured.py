@@ -224,7 +224,7 @@ def of_study(root: Path, study: str) -> Iterator[Measured]:
 
 @lru_cache(maxsize=8)
 def _planned(root: Path, study: str, scale: str) -> catalog.Stages:
-    return catalog.plan_json(expand.plan_study(root / "configs", study, scale))
+    return expand.plan_study(root / "configs", study, scale).stages_json()
 
 
 def settings(root: Path, study: str, scale: str) -> dict[str, dict[str, Any]]:

@@ -275,7 +275,7 @@ def _stages(plan: Plan, folders: dict[str, Path], states: dict[str, str], detail
 
 def _needs(plan: Plan, results: Path) -> tuple[frame.Results, list[sequential.Need]]:
     """The results of a plan, finished or not, and what each of its claims has and needs."""
-    stages = catalog.plan_json(plan)
+    stages = plan.stages_json()
     why = study_state.missing_reasons(stages, results, results.parent / "logs")
     folders = {
         digest: artifact.folder(results, stage.kind, digest) for digest, stage in plan.stages.items() if digest != plan.report

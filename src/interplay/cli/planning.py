@@ -111,10 +111,10 @@ def _gpu_counts(text: str) -> list[int]:
 
 def _show_differences(plan: Plan, revision: str, full: bool, as_json: bool) -> None:
     from interplay.cli import overview
-    from interplay.results import catalog, locks
+    from interplay.results import locks
 
     old = locks.lock_of_commit(plan, CONFIGS, RESULTS, revision)
-    found = locks.compare_stages(old.stages, catalog.plan_json(plan))
+    found = locks.compare_stages(old.stages, plan.stages_json())
     listed = {**locks.differences_json(found), "lacking": old.lacking}
     print_visible(json.dumps(listed, indent=1) if as_json else overview.differences_text(found, old, full))
 

@@ -93,7 +93,7 @@ def resolve_stage(text: str, catalog: Catalog, configs: Path, scale: str) -> Ref
         hint = nearest_name(name.split("/")[0], expand.studies(configs))
         raise UserError(f"{text!r} is neither a digest nor STUDY/ARM/STAGE@SEED{hint}")
     plan = expand.plan_study(configs, *study)
-    catalog.stages.update(plan_json(plan))
+    catalog.stages.update(plan.stages_json())
     return _named_stage(plan, rest, text)
 
 
@@ -133,7 +133,7 @@ def _add_specs(catalog: Catalog, digest: str, configs: Path) -> None:
 
 
 def _planned(configs: Path, study: str, scale: str) -> Stages:
-    return plan_json(expand.plan_study(configs, study, scale))
+    return expand.plan_study(configs, study, scale).stages_json()
 
 
 def _committed(configs: Path, study: str, scale: str) -> Mapping[str, dict[str, Any]]:
@@ -161,11 +161,6 @@ def split_study(name: str, configs: Path, scale: str) -> tuple[tuple[str, str] |
     heads = [head for head in known if name == head or name.startswith(f"{head}/")]
     head = max(heads, key=len, default="")
     return (known[head], name[len(head) + 1 :]) if head else (None, name)
-
-
-def plan_json(plan: Plan) -> Stages:
-    """The plan's stages as plain JSON, dependencies first."""
-    return {digest: stage.as_json() for digest, stage in plan.stages.items()}
 
 
 def readable_names(plan: Plan) -> dict[str, str]:
@@ -202,7 +197,7 @@ def lineage_of(name: str, configs: Path, results: Path, scale: str) -> Stages:
     """All stages of a study (`edge`, `edge.laptop`), or a stage (named as for `resolve_stage`) and all that it depends on."""
     study, rest = split_study(name.rstrip("/"), configs, scale)
     if study and not rest:
-        return plan_json(expand.plan_study(configs, *study))
+        return expand.plan_study(configs, *study).stages_json()
     known = read_catalog(configs, results)
     return ancestors(resolve_stage(name, known, configs, scale).digest, known.stages)
 

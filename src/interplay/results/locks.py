@@ -59,7 +59,7 @@ def whole_stages(lock: plans.Lock, configs: Path) -> Stages:
         return lock.stages
     planned = expand.plan_study(configs, lock.study, lock.scale)
     if planned.report == lock.report:
-        return {digest: stage.as_json() for digest, stage in planned.stages.items()}
+        return planned.stages_json()
     return last_consistent(lock.study, lock.scale, configs)[1]
 
 
@@ -277,7 +277,7 @@ def differences_json(found: Differences) -> dict[str, Any]:
 
 def summarize_difference(locked: Locked, plan: plans.Plan) -> str:
     """On one line how a plan differs from its lock: how many stages, and the first field of the first one, dependencies first."""
-    new = {digest: stage.as_json() for digest, stage in plan.stages.items()}
+    new = plan.stages_json()
     found = compare_stages(locked.stages, new)
     counts = {"changed": len(found.changed), "added": len(found.added), "removed": len(found.removed)}
     parts = [f"compared with {locked.name}: {', '.join(f'{count} {word}' for word, count in counts.items() if count)}"]

@@ -252,7 +252,7 @@ SWITCH = "INTERPLAY_LAST_LINES"
 def failure_lines(plan: Plan, results: Path, logs: Path, edited: bool = False) -> list[str]:
     """Of a study that did not end well: each stage that failed or stopped with its cause, and the next command. Empty where no
     stage of it was started. A plan that is `edited` on the command line has stages that its file's addresses do not lead to."""
-    stages = {digest: stage.as_json() for digest, stage in plan.stages.items()}
+    stages = plan.stages_json()
     why = missing_reasons(stages, results, logs)
     roots = [digest for digest in missing_roots(stages, why) if reason_state(why[digest]) != "missing"]
     if not roots:

@@ -390,7 +390,7 @@ def partial_report(graph: Graph, plan: Plan) -> str:
     from interplay.report.write import page as write_page  # pandas and matplotlib, which a run without a failure does not need
 
     try:
-        spec, stages = plan.report_spec(), catalog.plan_json(plan)
+        spec, stages = plan.report_spec(), plan.stages_json()
         page = write_page.render_partial(spec, stages, graph.results, graph.by_name(plan) / "partial")
     except (model.UserError, OSError) as error:
         return f"no partial report of {plan.study}: {error}"

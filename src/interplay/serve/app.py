@@ -165,7 +165,7 @@ def _stage(place: data.Place, request: Request) -> Response:
     plan = _plan(place, given)
     if folder.name not in plan.stages:
         raise model.UserError(f"{folder.name} is no stage of {plan.study} at scale {plan.scale}")
-    known = {digest: stage.as_json() for digest, stage in plan.stages.items()}
+    known = plan.stages_json()
     text = stage_view.stage_card(folder.name, None, known, [f"{plan.study}.{plan.scale}"], place.results, place.logs, False)
     stage = plan.stages[folder.name]
     return _page("stage.html.jinja", plan=plan, stage=stage, address=plan.address(stage), card=text)

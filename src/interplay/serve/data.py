@@ -322,7 +322,7 @@ def compare_arms(place: Place, one: tuple[Plan, str], other: tuple[Plan, str], m
     """`interplay compare` of two arms, as text. Raises UserError where they cannot be compared."""
     from interplay.report.inspect import compare  # pandas, for this page only
 
-    stages = {**catalog.plan_json(one[0]), **catalog.plan_json(other[0])}
+    stages = {**one[0].stages_json(), **other[0].stages_json()}
     specs: list[ReportSpec] = [plan.report_spec() for plan, _ in (one, other)]
     a, b = (compare.of_arm(f"{plan.at}/{arm}", arm, spec) for (plan, arm), spec in zip((one, other), specs, strict=True))
     return compare.compare(a, b, stages, place.results, metric, None, 3)

@@ -103,6 +103,10 @@ class Plan:
         assert isinstance(spec, ReportSpec)
         return spec
 
+    def stages_json(self) -> dict[str, dict[str, Any]]:
+        """The stages as plain JSON, dependencies first."""
+        return {digest: stage.as_json() for digest, stage in self.stages.items()}
+
     def run_command(self) -> str:
         """What runs the study at this scale, which is named unless it is the project's default."""
         return f"interplay run {self.study}{'' if self.at == self.study else f' --scale {self.scale}'}"
