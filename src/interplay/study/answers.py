@@ -242,8 +242,7 @@ def _displayed(context: ArmContext, every: list[str], lineups: Mapping[str, repo
         test = claim.test
         if test.recorded is None:
             key = "difference" if test.value is None else "value"
-            arms = [arm for arm in (test.arm, test.against) if arm is not None]
-            yield Shown(place.key("claims", number, "test", key), test.metric, test.band, arms)
+            yield Shown(place.key("claims", number, "test", key), test.metric, test.band, test.arms)
     for keys, premise, test in declared.premises(study):
         if (of := premise.of) is not None and premise.recorded is None:
             yield Shown(place.key(*keys), of.value or test.metric, of.band or test.band, list(premise.arms.values()))
@@ -306,7 +305,7 @@ def check_showable(study: Study, rows: Rows, stages: Stages, place: KeyPlace) ->
         ops[arm] = sets.ops_of(stages, data) if all(isinstance(stages[one].spec, ProblemsSpec) for one in data) else set()
     for number, claim in enumerate(study.claims):
         test = claim.test
-        for arm in [arm for arm in (test.arm, test.against) if arm is not None and test.recorded is None]:
+        for arm in test.arms if test.recorded is None else ():
             _check_op(test.band, [ops[arm]], f"that {arm} is tested on", place.key("claims", number, "test", "band"))
     declared.check_records(study, rows, stages, place)
     for name, figure in study.figures.items():

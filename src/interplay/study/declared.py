@@ -243,7 +243,7 @@ class Read(NamedTuple):
 def _reads(study: Study, rows: list[ReportArm], place: KeyPlace) -> Iterator[Read]:
     for number, claim in enumerate(study.claims):
         own, test, fails = place.key("claims", number), claim.test, claim.fails
-        arms = [arm for arm in (test.arm, test.against) if arm is not None]
+        arms = test.arms
         if test.recorded is not None:
             key = "difference" if test.value is None else "value"
             yield Read(own.key("test"), test.recorded, key, test.metric, arms)

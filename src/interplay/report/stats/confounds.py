@@ -168,13 +168,9 @@ def confound_lines(results: Results) -> list[str]:
     return [f"Confound, {one.name}: {one.says}" for one in find_confounds(results)]
 
 
-def _arms(claim: Claim) -> list[str]:
-    return [arm for arm in (claim.test.arm, claim.test.against) if arm]
-
-
 def _no_steps(results: Results, claim: Claim) -> Iterator[str]:
     """Reads the checksums of weights and the optimizer steps in records."""
-    for arm in _arms(claim):
+    for arm in claim.test.arms:
         if idle := notes.idle_note(results, arm):
             yield f"{arm}: {idle}"
 
@@ -182,7 +178,7 @@ def _no_steps(results: Results, claim: Claim) -> Iterator[str]:
 def _leaked(results: Results, claim: Claim) -> Iterator[str]:
     """Reads structural keys of the problem sets that an arm was trained on, and of the one that it is tested on."""
     deps = {digest: record["deps"].values() for digest, record in results.records.items()}
-    for arm in _arms(claim):
+    for arm in claim.test.arms:
         row = results.spec.rows_of(arm)[0]
         behind = artifact.closure([stage.digest for stage in row.path], lambda digest: deps.get(digest, ()))
         trained = [one for one in behind if one in results.records and results.records[one]["kind"] in SETS]
@@ -196,7 +192,7 @@ def _leaked(results: Results, claim: Claim) -> Iterator[str]:
 
 def _lucky(results: Results, claim: Claim) -> Iterator[str]:
     """Reads the score of each base on the band of the test."""
-    start, test = _arms(claim)[-1], claim.test
+    start, test = claim.test.arms[-1], claim.test
     found = value(results, start, test.band, test.metric)
     if lacks_bases(found._replace(missing=())):
         if not found.missing:  # else more of them are to come
@@ -215,7 +211,7 @@ def _lucky(results: Results, claim: Claim) -> Iterator[str]:
 def _broken(results: Results, claim: Claim) -> Iterator[str]:
     """Reads the scores of an arm and of the one that it starts from, on every band."""
     pairs = dict(reversed(tables.difference_pairs(results)))  # the start of an arm comes before its control
-    for arm in [arm for arm in _arms(claim) if arm in pairs]:
+    for arm in [arm for arm in claim.test.arms if arm in pairs]:
         start = pairs[arm]
         for band in frame.bands(results):
             before = value(results, start, band, "strict_pass@1")
@@ -228,7 +224,7 @@ def _broken(results: Results, claim: Claim) -> Iterator[str]:
 
 def _hacked(results: Results, claim: Claim) -> Iterator[str]:
     """Reads reward and verdicts of the completions of RL, first and last steps."""
-    for arm in _arms(claim):
+    for arm in claim.test.arms:
         rises = [rise for row in results.spec.rows_of(arm) for rise in _rises(results, row)]
         if len(rises) < 2:
             continue
@@ -320,7 +316,7 @@ def _machines(results: Results, claim: Claim) -> Iterator[str]:
     if test.against is None:
         return
     made: dict[str, dict[str, set[str]]] = {}
-    for arm in _arms(claim):
+    for arm in claim.test.arms:
         for row in results.spec.rows_of(arm):
             for digest in row.digests():
                 if (record := results.records.get(digest)) and "dtype" in record["spec"]:
@@ -352,7 +348,7 @@ def _shares(results: Results, claim: Claim) -> list[Estimate]:
     """The scores of both arms of a difference of shares; none of other claims."""
     test = claim.test
     compared = test.against is not None and measure_of(test.metric).support == SHARE.support
-    return [value(results, arm, test.band, test.metric) for arm in _arms(claim)] if compared else []
+    return [value(results, arm, test.band, test.metric) for arm in claim.test.arms] if compared else []
 
 
 DETECTORS: dict[str, Callable[[Results, Claim], Iterator[str]]] = {

@@ -142,8 +142,7 @@ def find_failures(results: Results, claim: Claim, whole: Estimate, level: float)
     """The failed bases among those of an estimate over all, or why that is not known."""
     test, fails = claim.test, claim.fails
     assert fails is not None
-    paired = [arm for arm in (test.arm, test.against) if arm is not None]
-    sides = [{row.seed: row for row in results.spec.rows_of(arm) if row.seed in whole.seeds} for arm in paired]
+    sides = [{row.seed: row for row in results.spec.rows_of(arm) if row.seed in whole.seeds} for arm in test.arms]
     bases = min(({seed: row.path[0].digest for seed, row in of.items()} for of in sides), key=lambda of: len({*of.values()}))
     if whole.bases < 2:  # the replicates are runs
         bases = {seed: str(seed) for seed in bases}

@@ -157,7 +157,7 @@ def replicate_seconds(
 ) -> float | None:
     """Mean over the replicates of the seconds of the stages which belong to one replicate of the test's arms alone; None where
     some of them are not known."""
-    rows = spec.rows_of(test.arm, test.against)
+    rows = spec.rows_of(*test.arms)
     stages = {seed: _stages([row for row in rows if row.seed == seed], inputs) for seed in {row.seed for row in rows}}
     totals = []
     for seed, own in stages.items():
