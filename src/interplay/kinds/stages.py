@@ -210,7 +210,7 @@ def paper_tokens(kind: str, spec: Mapping[str, Any]) -> int:
     return KINDS[kind].cost.charged(spec)
 
 
-def share_reached(kind: str, spec: Mapping[str, Any], step: int | None) -> float:
+def share_reached(spec: Mapping[str, Any], step: int | None) -> float:
     """Share of a stage's planned budget that is spent once the model of `step` is there; 1 at its end (None)."""
     if step is None:
         return 1.0

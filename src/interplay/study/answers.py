@@ -365,7 +365,7 @@ def check_budgets(matches: list[report_spec.Match], rows: Rows, stages: Stages, 
 def _charge(match: report_spec.Match, part: report_spec.ReportStage, stages: Stages, place: KeyPlace) -> int:
     stage = stages[part.digest]
     spec = canonical(stage.spec)
-    share = share_reached(stage.kind, spec, part.step)
+    share = share_reached(spec, part.step)
     tokens = round(share * paper_tokens(stage.kind, spec))
     if match.budget == "tokens":
         return tokens

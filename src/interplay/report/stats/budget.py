@@ -227,7 +227,7 @@ def _spent(match: Match, row: ReportArm, stages: list[ReportStage], records: Map
         if amount is None:
             return None
         share = (
-            share_reached(record["kind"], record["spec"], stage.step)
+            share_reached(record["spec"], stage.step)
             if paper or stage.step is None
             else stage.step / record["metrics"]["steps"]  # of a finished stage: the steps that lead to a kept checkpoint
         )
