@@ -371,7 +371,7 @@ def _check_segments(plan: Plan, count: int, seed: int | None, output: Path | Non
         artifact.write_json(output, found)
     print_visible(certify.summary(found, output))
     if unfinished:
-        print_visible(f"{plural(unfinished, 'stage')} not finished: nothing is said of them")
+        print_visible(f"{plural(unfinished, 'stage')} not finished: the certificate does not cover them")
     if found["result"] != certify.CERTIFIED:
         raise typer.Exit(1)
 

@@ -91,7 +91,7 @@ def numerics_class(record: Mapping[str, Any]) -> Numerics:
     spec = record["spec"]
     engine, dtype, how = spec.get("engine", "native"), spec.get("dtype"), artifact.numerics_of(dict(record))
     if own := sorted(str(value) for key, value in flat_leaves(spec).items() if key.rpartition(".")[2] == "function" and value):
-        return Numerics(f"own code, {own[0]}", "its code decides; nothing is proven of it")
+        return Numerics(f"own code, {own[0]}", "depends on its code; nothing is proven of it")
     if (trainer := spec.get("trainer", "native")) != "native":
         return Numerics(f"{trainer}, {dtype}", "the trainer's kernels decide; nothing is proven to repeat elsewhere")
     if asks_endpoint(spec):

@@ -198,7 +198,7 @@ def engine(
         return Native(decoder, how, dtype)
     if isinstance(decoder, Composed | Lagged):
         pair = "an unlearnt one with an assistant" if isinstance(decoder, Composed) else "a policy in the nucleus of another"
-        raise model.UserError(f"engine = {name!r}: samples from single models; {pair} wants 'native'")
+        raise model.UserError(f"engine = {name!r}: samples from single models; {pair} needs 'native'")
     if name == "hf":
         return HuggingFace(decoder, how, dtype)
     if name == "vllm":
