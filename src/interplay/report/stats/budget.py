@@ -78,17 +78,8 @@ def spent(results: frame.Results, unit: str) -> Mapping[str, float]:
 
 def _in_order(records: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Their digests, dependencies first."""
-    found: dict[str, None] = {}
-
-    def visit(digest: str) -> None:
-        if digest in records and digest not in found:
-            for ref in records[digest]["deps"].values():
-                visit(artifact.ref_digest(ref))
-            found[digest] = None
-
-    for digest in records:
-        visit(digest)
-    return list(found)
+    reached = artifact.closure(records, lambda digest: records[digest]["deps"].values() if digest in records else ())
+    return [digest for digest in reached if digest in records]
 
 
 def _took(results: frame.Results, digest: str, unit: str, planned: Cost | None) -> float | None:
