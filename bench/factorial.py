@@ -9,7 +9,6 @@ from pathlib import Path
 
 from interplay.core import artifact
 from interplay.report.stats import estimate, frame
-from interplay.results import catalog
 from interplay.study import expand
 
 LEVEL = 0.1
@@ -38,9 +37,9 @@ def main() -> None:
     given = parser.parse_args()
     plan = expand.plan_study(Path("configs"), given.study, given.scale)
     folders = {digest: artifact.folder(Path("results"), of.kind, digest) for digest, of in plan.stages.items()}
-    results = frame.read_results(catalog.report_spec(plan), folders)
+    results = frame.read_results(plan.report_spec(), folders)
     for band in ("id", "edge"):
-        for arm in frame.arms(results.spec):
+        for arm in results.spec.arm_names():
             found = estimate.value(results, arm, band, given.metric)
             print(f"{band:5} {arm}: {100 * found.value:.1f}, deviation {100 * found.deviation:.1f}, {len(found.seeds)} seeds")
         for name, weights in contrasts(given.low, given.high).items():

@@ -58,12 +58,17 @@ def difference(made: Path, shipped: Path) -> str:
     # Fields that a spec gained since are no difference: the folder's name is its digest.
     if {**here, "spec": None} == {**there, "spec": None}:
         return ""
-    one, other = (safetensors.torch.load_file(folder / "model/model.safetensors") for folder in (made, shipped))
+    losses = here["metrics"]["eval_loss"], there["metrics"]["eval_loss"]
+    compared = f"validation loss {losses[0]} here, {losses[1]} there"
+    return f"{weight_difference(made / 'model', shipped / 'model')}, {compared}"
+
+
+def weight_difference(made: Path, shipped: Path) -> str:
+    """How the weights of two model folders differ."""
+    one, other = (safetensors.torch.load_file(folder / "model.safetensors") for folder in (made, shipped))
     if {name: tensor.shape for name, tensor in one.items()} != {name: tensor.shape for name, tensor in other.items()}:
         return "another shape"
-    gap = max((one[name].float() - other[name].float()).abs().max().item() for name in one)
-    losses = here["metrics"]["eval_loss"], there["metrics"]["eval_loss"]
-    return f"weights differ by up to {gap:.3g}, validation loss {losses[0]} here, {losses[1]} there"
+    return f"weights differ by up to {max((one[n].float() - other[n].float()).abs().max().item() for n in one):.3g}"
 
 
 def same_machine(environment: dict[str, Any]) -> bool:

@@ -70,17 +70,7 @@ def every_member(stages: dict[str, Stage]) -> list[str]:
 
 def in_order(stages: dict[str, Stage], wanted: list[str]) -> list[str]:
     """The wanted stages and all that they depend on, dependencies first."""
-    order = dict[str, None]()
-
-    def visit(digest: str) -> None:
-        if digest not in order:
-            for dep in stages[digest].deps.values():
-                visit(artifact.split_ref(dep)[0])
-            order[digest] = None
-
-    for digest in wanted:
-        visit(digest)
-    return list(order)
+    return artifact.closure(wanted, lambda digest: stages[digest].inputs())
 
 
 def make_all(stages: dict[str, Stage], order: list[str], processes: int) -> set[str]:
@@ -90,7 +80,7 @@ def make_all(stages: dict[str, Stage], order: list[str], processes: int) -> set[
     failed, done, waiting, running = set[str](), set[str](), list(order), dict[int, str]()
     while waiting or running:
         for digest in list(waiting):
-            deps = {artifact.split_ref(dep)[0] for dep in stages[digest].deps.values()}
+            deps = set(stages[digest].inputs())
             if deps & failed:
                 failed.add(digest)
                 waiting.remove(digest)

@@ -20,8 +20,8 @@ import torch
 from interplay.core import artifact, metrics
 from interplay.core.model import UserError
 from interplay.model import folder
-from interplay.results.catalog import report_spec
 from interplay.study.expand import plan_study
+from tools.coffee_bases import weight_difference
 
 ROOT = Path(__file__).parents[1]
 BASES = Path("data/demo")
@@ -40,7 +40,7 @@ class Base(NamedTuple):
 def bases(root: Path) -> list[Base]:
     """The pre-training of each seed, finished or not."""
     plan = plan_study(root / "configs", STUDY, "laptop")
-    found = [(arm.seed, arm.path[0].digest) for arm in report_spec(plan).arms if arm.arm == ARM]
+    found = [(arm.seed, arm.path[0].digest) for arm in plan.report_spec().arms if arm.arm == ARM]
     return [Base(seed, digest, artifact.folder(root / "results", "pretrain", digest)) for seed, digest in found]
 
 
@@ -81,13 +81,10 @@ def differences(root: Path, base: Base) -> str:
         round_model(base.artifact / "model", Path(scratch))
         if artifact.model_checksum(Path(scratch)) == artifact.model_checksum(shipped):
             return ""
-        one, other = (safetensors.torch.load_file(path / "model.safetensors") for path in (Path(scratch), shipped))
-    if one.keys() != other.keys() or any(one[name].shape != other[name].shape for name in one):
-        return "another shape"
-    gap = max((one[name].float() - other[name].float()).abs().max().item() for name in one)
+        weights = weight_difference(Path(scratch), shipped)
     known = artifact.read_json(root / BASES / MADE)["bases"][str(base.seed)]["eval_loss"]
     compared = "; ".join(f"{band} {loss:.4f} here, {known[band]:.4f} there" for band, loss in losses(base).items())
-    return f"weights differ by up to {gap:.3g}, validation loss on {compared}"
+    return f"{weights}, validation loss on {compared}"
 
 
 def main(root: Path = ROOT) -> int:

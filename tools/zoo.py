@@ -35,7 +35,7 @@ def stages() -> dict[str, tuple[str, str, str]]:
         for stage in plan.stages.values():
             name = stage.label.split("/")[0]
             if stage.kind == "rl" and name not in CONTROLS:
-                found.setdefault(name, (study, stage.digest, artifact.split_ref(stage.deps["init"])[0]))
+                found.setdefault(name, (study, stage.digest, artifact.ref_digest(stage.deps["init"])))
     return found
 
 

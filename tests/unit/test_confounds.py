@@ -17,11 +17,11 @@ from interplay.core import artifact
 from interplay.report.spec import Change, Registration, ReportSpec
 from interplay.report.stats import confounds, frame
 from interplay.report.write import answers, page
-from interplay.results import catalog, storage
+from interplay.results import storage
 from interplay.study.expand import plan_study
 
 PLAN = plan_study(ROOT / "configs", "demo", "laptop")
-SPEC = catalog.report_spec(PLAN)
+SPEC = PLAN.report_spec()
 ARMS = ("base", "rl_edge", "rl_within", "gold_sft")
 LIFTS = "RL at the edge lifts the edge"
 

@@ -100,7 +100,7 @@ def test_any_k_needs_the_samples(records_alone: Path, capsys: pytest.CaptureFixt
         (("main", "rl_edg", "edge"), "no row 'rl_edg'; did you mean 'rl_edge'?"),
         (("main", "rl_edge", "egde"), "no column 'egde'; did you mean 'edge'?"),
         (("main", "base", "edge", "--metric", "strict@1"), "no metric 'strict@1'; did you mean"),
-        (("main", "base", "edge", "--seed", "7"), "plans base at seeds 0"),
+        (("main", "base", "edge", "--seed", "7"), "plans base at seed 0"),
         (("main_differences", "base", "edge"), "no row 'base'"),
     ],
 )

@@ -63,7 +63,7 @@ def test_a_stage_waits_for_all_that_is_missing_and_for_nothing_twice(plan: Plan,
         return {Path(record).parent.name for record in inputs(wildcards(digest))}
 
     for digest, stage in plan.stages.items():
-        needed = {artifact.split_ref(ref)[0] for ref in stage.deps.values()} - done
+        needed = set(stage.inputs()) - done
         assert direct(digest) <= needed
         assert needed <= set(artifact.closure(direct(digest), direct))
         assert all(one not in direct(other) for one in direct(digest) for other in direct(digest))
@@ -111,7 +111,7 @@ def test_what_needs_a_stage_that_shares_a_job_waits_for_that_job(plan: Plan, tmp
     made = artifact.closure([plan.report], waits_for)
     assert set(made) == {by_member.get(digest, digest) for digest in plan.stages}
     for digest, stage in plan.stages.items():
-        needed = {by_member.get(ref, ref) for ref in (artifact.split_ref(ref)[0] for ref in stage.deps.values())}
+        needed = {by_member.get(ref, ref) for ref in stage.inputs()}
         assert needed <= set(made[: made.index(by_member.get(digest, digest))]), "all of it is made before"
     assert callable(runtime)
     assert [runtime(wildcards(job.digest)) for job in jobs] == [job.run.runtime for job in jobs]

@@ -12,7 +12,6 @@ from matplotlib.textpath import TextToPath
 
 from interplay.report.draw import diagram
 from interplay.report.draw.diagram import Edge, Node
-from interplay.results import catalog
 from interplay.study.expand import plan_study
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -20,7 +19,7 @@ STUDIES = ["edge.laptop", "edge_bases.laptop", "ladder.laptop", "quickstart.smok
 
 
 def stages_of(study: str) -> dict[str, dict[str, Any]]:
-    return catalog.plan_json(plan_study(ROOT / "configs", *study.split(".")))
+    return plan_study(ROOT / "configs", *study.split(".")).stages_json()
 
 
 def picture(study: str, **states: str) -> tuple[dict[str, Node], list[Edge]]:

@@ -8,7 +8,6 @@ from test_arms import configs, study
 
 from interplay.core.model import UserError
 from interplay.report.spec import Lineup
-from interplay.results.catalog import report_spec
 from interplay.study.expand import plan_study
 
 __all__ = ["configs"]
@@ -35,7 +34,7 @@ def fight(configs: Path, contrast: str, *arms: str, columns: str = "edge") -> Li
     """The lineup of a table with this contrast over these arms."""
     table = f"fight: {{columns: [{columns}], cells: [strict_pass@1], contrast: {{{contrast}}}}}"
     edit(configs, "test: {bands: [id]", "test: {bands: [id, edge]", *(arms or ARMS), more=f"tables: {{{table}}}")
-    return report_spec(plan_study(configs, "mine", "smoke")).lineups["fight"]
+    return plan_study(configs, "mine", "smoke").report_spec().lineups["fight"]
 
 
 def test_combinations_that_differ_in_the_tuned_axis_alone_are_one_contender(configs: Path) -> None:
@@ -62,7 +61,7 @@ def test_without_tuning_every_combination_stands_for_itself(configs: Path) -> No
 
 def test_an_identical_run_has_other_seeds_and_shares_no_model_with_its_twin(configs: Path) -> None:
     study(configs, *ARMS)
-    spec = report_spec(plan_study(configs, "mine", "smoke"))
+    spec = plan_study(configs, "mine", "smoke").report_spec()
     ends = {row.arm: row.path for row in spec.arms}
     assert ends["again"][0] == ends["grpo[learning_rate=0.001]"][0], "the base is shared"
     assert ends["again"][1].digest != ends["grpo[learning_rate=0.001]"][1].digest
@@ -71,7 +70,7 @@ def test_an_identical_run_has_other_seeds_and_shares_no_model_with_its_twin(conf
 def test_the_seed_of_a_stage_is_added_to_each_repetition(configs: Path) -> None:
     edit(configs, "values: [0]", "values: [0, 1, 2]", "again: {path: [base, rl], set: {rl.seed: 100}}")
     plan = plan_study(configs, "mine", "smoke")
-    rows = [row for row in report_spec(plan).arms if row.arm == "again"]
+    rows = [row for row in plan.report_spec().arms if row.arm == "again"]
     assert [plan.stages[row.path[1].digest].spec.seed for row in rows] == [100, 101, 102]  # type: ignore[attr-defined]
     assert {plan.stages[row.path[0].digest].spec.seed for row in rows} == {0}  # type: ignore[attr-defined]
 
@@ -150,7 +149,7 @@ def piloted(configs: Path, contrast: str, seeds: str = "vary: [base, rl]") -> Pa
 def test_a_pilot_has_bases_of_its_own_and_every_try_of_each_contender(configs: Path) -> None:
     piloted(configs, PILOT)
     plan = plan_study(configs, "mine", "smoke")
-    spec = report_spec(plan)
+    spec = plan.report_spec()
     tries = [f"{arm}[learning_rate={rate}]" for arm in ("grpo", "hard") for rate in ("0.001", "0.002")]
     assert sorted((row.arm, row.seed) for row in spec.tuning) == sorted((arm, seed) for arm in tries for seed in (20, 21))
     assert {row.seed for row in spec.arms} == {0}, "they are judged nowhere"

@@ -55,6 +55,13 @@ def test_what_does_not_fit_goes_beneath_then_across_the_page_then_into_panels_an
     assert all(said.count(rf"arm{n} & ") == said.count("arm0 & ") for n in range(40))
 
 
+def test_a_table_of_which_nothing_is_finished_is_a_comment() -> None:
+    assert (
+        latex.table_latex(latex.grid_float("main", grid([], ["id"], ["strict_pass@1"])), ROOM)
+        == "% main: no row of it is there.\n"
+    )
+
+
 def test_arms_of_a_grid_stand_under_its_name() -> None:
     said = latex.table_latex(latex.grid_float("main", grid(["kl[beta=0.1]", "kl[beta=1]", "one[a=1]"], ["id"], ["nll"])), ROOM)
     lines = said.splitlines()

@@ -20,7 +20,6 @@ from interplay.core.metrics import read
 from interplay.kinds.stages import leaf_differences
 from interplay.model import folder, heads
 from interplay.model.trainer_spec import TuneOptimizer
-from interplay.results.catalog import report_spec
 from interplay.rl import loop
 from interplay.rl.reward_spec import ModelReward, terms_of
 from interplay.rl.spec import Method, RLSpec
@@ -52,7 +51,7 @@ def planned(study: str, scale: str) -> Plan:
 
 def stages_of(plan: Plan, arm: str) -> dict[str, Stage]:
     """The path of an arm at its first seed and its evaluations, by name."""
-    (row, *_) = [row for row in report_spec(plan).arms if row.arm == arm]
+    (row, *_) = [row for row in plan.report_spec().arms if row.arm == arm]
     digests = {one.name: one.digest for one in row.path} | row.evaluations
     return {name: plan.stages[digest] for name, digest in digests.items()}
 

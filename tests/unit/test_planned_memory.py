@@ -22,7 +22,6 @@ from interplay.model.decoder import MOST_LOGITS, Decoder
 from interplay.model.shared_prompts import predicting_states
 from interplay.model.spec import Load, Shape
 from interplay.results import estimate, state, telemetry
-from interplay.results.catalog import plan_json
 from interplay.rl.spec import RLSpec
 from interplay.rollout.spec import RetryEpisode, SeatsEpisode
 from interplay.run import graph
@@ -158,7 +157,7 @@ def test_blocks_and_recomputation_take_less() -> None:
 
 def test_memories_need_no_run_block(lab: Lab) -> None:
     """As lines of a lock have none."""
-    lines = plan_json(lab.plan())
+    lines = lab.plan().stages_json()
     made = peak_memories({digest: {key: line[key] for key in ("kind", "spec", "deps")} for digest, line in lines.items()})
     assert {lines[digest]["kind"] for digest, one in made.items() if one} == {"pretrain", "rl", "evaluate"}
 

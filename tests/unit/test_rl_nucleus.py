@@ -102,7 +102,7 @@ def test_a_nucleus_of_everything_masks_nothing() -> None:
 
 
 def test_other_engines_are_refused() -> None:
-    with pytest.raises(UserError, match="a policy in the nucleus of another wants 'native'"):
+    with pytest.raises(UserError, match="a policy in the nucleus of another needs 'native'"):
         engine("hf", Lagged(decoder(), decoder(), 0.9), Run())
 
 

@@ -134,7 +134,7 @@ def test_every_fresh_model_has_the_parameters_that_its_plan_counts(scale: str) -
     studies = [study for study in TURN if scale in beside(study, at(study))]
     assert len(studies) > 5
     for study in studies:
-        lines = {digest: stage.as_json() for digest, stage in planned(study, scale).stages.items()}
+        lines = planned(study, scale).stages_json()
         counted = planned_costs(lines)
         for digest, line in lines.items():
             if line["kind"] == "pretrain":

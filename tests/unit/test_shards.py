@@ -134,7 +134,7 @@ def test_bpe_learns_from_the_first_shard(root: Path) -> None:
 def test_the_report_rests_on_every_shard_and_a_picture_shows_them_as_one_box(root: Path) -> None:
     made = plan(root, (WHOLE, FOUR))
     assert {stage.digest for stage in sets(made)} <= made.stages[made.report].deps.keys()
-    nodes, edges = study_graph({digest: stage.as_json() for digest, stage in made.stages.items()}, {})
+    nodes, edges = study_graph(made.stages_json(), {})
     assert [(node.label, node.times) for node in nodes.values() if node.kind == "corpus"] == [("base corpus", 4)]
     assert ("corpus", 4) in [(node.label, node.times) for node in nodes.values() if node.kind == "problems"]
     assert [edge.role for edge in edges].count("corpus") == 1

@@ -13,7 +13,7 @@ from interplay.core import artifact
 from interplay.core.digest import canonical
 from interplay.kinds.stages import ABSENT, flat_leaves, leaf_differences, non_default_leaves
 from interplay.kinds.table import KINDS
-from interplay.results import catalog, locks
+from interplay.results import locks
 from interplay.rl.spec import RLSpec
 from interplay.study.expand import plan_study
 
@@ -21,7 +21,7 @@ LOCKS = sorted((ROOT / "configs/plans").glob("*.lock.json"))
 
 
 def planned(study: str, scale: str) -> list[dict[str, Any]]:
-    return list(catalog.plan_json(plan_study(ROOT / "configs", study, scale)).values())
+    return list(plan_study(ROOT / "configs", study, scale).stages_json().values())
 
 
 @functools.cache

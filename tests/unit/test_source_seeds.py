@@ -49,7 +49,7 @@ def test_each_seed_starts_from_the_folder_of_its_number(lab: Lab) -> None:
 
 
 def test_the_picture_of_the_plan_has_one_box_for_the_folders_of_all_seeds(lab: Lab) -> None:
-    nodes, _ = diagram.study_graph({digest: stage.as_json() for digest, stage in lab.plan().stages.items()}, {})
+    nodes, _ = diagram.study_graph(lab.plan().stages_json(), {})
     assert [(node.label, node.times) for node in nodes.values() if node.kind == "source"] == [("base", 2)]
     assert {node.times for node in nodes.values() if node.kind == "rl"} == {2}  # a box for each arm
 

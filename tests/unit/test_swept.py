@@ -181,7 +181,7 @@ def test_a_line_has_each_value_with_its_interval_and_the_control_is_level(tmp_pa
     found = finished(tmp_path, figures={"beta": figure})
     axis, caption = drawn(found)
     lines = {line.get_label(): line for line in axis.lines}
-    arms = [arm for arm in frame.arms(found.spec) if arm != "base"]
+    arms = [arm for arm in found.spec.arm_names() if arm != "base"]
     expected = [100 * value(found, arm, "edge", "strict_pass@1").value for arm in arms]
     ys = np.asarray(lines["KL"].get_ydata())
     assert list(ys[~np.isnan(ys)]) == pytest.approx(expected)
@@ -227,7 +227,7 @@ def test_a_heat_map_over_two_axes_has_each_arm_in_its_cell(tmp_path: Path) -> No
     }
     found = finished(tmp_path, figures={"plane": figure}, placed=placed)
     axis, caption = drawn(found)
-    score = {arm: 100 * value(found, arm, "edge", "strict_pass@1").value for arm in frame.arms(found.spec)}
+    score = {arm: 100 * value(found, arm, "edge", "strict_pass@1").value for arm in found.spec.arm_names()}
     cells = np.ma.filled(axis.images[0].get_array(), np.nan)
     np.testing.assert_allclose(cells, [[score["kl[beta=0]"], score["kl[beta=0.01]"]], [np.nan, score["kl[beta=0.1]"]]])
     assert [label.get_text() for label in axis.get_yticklabels()] == ["7", "8"]

@@ -15,7 +15,6 @@ from interplay.report.spec import Contender, Lineup, Try
 from interplay.report.stats import budget, confounds, contrast, estimate, frame, provenance
 from interplay.report.stats.frame import Results
 from interplay.report.write import answers, page, text
-from interplay.results.catalog import report_spec
 from interplay.study.expand import plan_study
 
 __all__ = ["configs"]
@@ -243,7 +242,7 @@ def test_a_target_is_planned_and_changes_no_stage_but_the_report(configs: Path) 
     )
     after = plan_study(configs, "mine", "smoke")
     assert set(before.stages) - {before.report} == set(after.stages) - {after.report}
-    assert report_spec(after).targets["half"].level == 0.5
+    assert after.report_spec().targets["half"].level == 0.5
     assert before.design.get("targets") is None
     assert after.design["targets"]["half"]["level"] == 0.5
 

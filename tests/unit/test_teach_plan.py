@@ -6,7 +6,6 @@ import pytest
 from sift_study import STUDY, enter, plan, refusal
 
 from interplay.kinds.stages import planned_costs
-from interplay.results.catalog import plan_json
 from interplay.rl.teach_spec import TeachSpec
 
 TEACHING = [
@@ -54,7 +53,7 @@ def test_a_teacher_reads_the_hard_problems_and_a_control_the_easy_ones(root: Pat
 def test_what_a_teacher_costs_is_planned(root: Path) -> None:
     made = plan(root, *TEACHING)
     digest, stage = next((digest, one) for digest, one in made.stages.items() if one.label == "soar/soar@0")
-    spec, cost = stage.spec, planned_costs(plan_json(made))[digest]
+    spec, cost = stage.spec, planned_costs(made.stages_json())[digest]
     assert isinstance(spec, TeachSpec)
     learnt = 4 * (4 * 10 * 32 * 8 * 48 + 4 * 32 * 128)  # students' completions and proposals
     judged = 4 * 5 * 32 * 8 * 48  # hard problems, before and of each student

@@ -6,7 +6,6 @@ import pytest
 from sift_study import STUDY, enter, named, plan, refusal
 
 from interplay.kinds.stages import planned_costs
-from interplay.results.catalog import plan_json
 from interplay.study.plan import Plan
 
 PAIRS = [
@@ -74,14 +73,14 @@ def test_an_arm_that_forgets_other_sets_declares_their_shares_with_their_names(r
 
 def test_pairs_cost_what_they_may_be_long_and_a_reference_a_pass_more(root: Path) -> None:
     made = plan(root, *PAIRS)
-    found = planned_costs(plan_json(made))
+    found = planned_costs(made.stages_json())
     dpo = found[next(digest for digest, stage in made.stages.items() if stage.kind == "prefer")]
     assert dpo.tokens == 4 * 2 * 32 * 512
     assert dpo.flops == dpo.parameters * 8 * dpo.tokens
     free = plan(
         root, *PAIRS, ("validation: pairs, steps: 4}\n  forget", "validation: pairs, steps: 4, loss_type: simpo}\n  forget")
     )
-    simpo = planned_costs(plan_json(free))[next(digest for digest, stage in free.stages.items() if stage.kind == "prefer")]
+    simpo = planned_costs(free.stages_json())[next(digest for digest, stage in free.stages.items() if stage.kind == "prefer")]
     assert simpo.flops == simpo.parameters * 6 * simpo.tokens
 
 

@@ -258,7 +258,7 @@ def test_uld_leaves_a_pair_that_samples_and_scores_as_one(inputs: dict[str, Path
             logits = pair.logits(*said)
             assert logits[token] >= logits.max() - 1e-4
             ids.append(token)
-    with pytest.raises(UserError, match="wants 'native'"):
+    with pytest.raises(UserError, match="needs 'native'"):
         engine("hf", pair, Run())
 
 

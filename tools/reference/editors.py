@@ -47,7 +47,7 @@ Schema = dict[str, Any]
 def files(configs: Path) -> dict[Path, str]:
     """Every generated schema, with its text: one line a definition."""
     found, shared = json_schemas(ROOTS)
-    found, shared = _named(found, configs), _named(shared, configs)
+    found, shared = _with_file_names(found, configs), _with_file_names(shared, configs)
     unions: dict[str, Schema] = {}
     defs = {name: _open(schema, unions) for name, schema in sorted(shared.items())}
     roots = {name: _root(name, schema, shared, unions) for name, schema in found.items()}
@@ -61,13 +61,13 @@ def _compact(schema: Any) -> str:
     return json.dumps(schema, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
-def _named(schema: Any, configs: Path) -> Any:
+def _with_file_names(schema: Any, configs: Path) -> Any:
     """The schema, in which each key that may hold the name of a file has those names in place of their group."""
     if isinstance(schema, list):
-        return [_named(item, configs) for item in schema]
+        return [_with_file_names(item, configs) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    return {key: names(configs / item) if key == GROUP else _named(item, configs) for key, item in schema.items()}
+    return {key: names(configs / item) if key == GROUP else _with_file_names(item, configs) for key, item in schema.items()}
 
 
 def _shared(defs: dict[str, Schema]) -> dict[str, Schema]:

@@ -112,8 +112,7 @@ class Scored(Measured):
 
     def numerics(self, found: Estimate) -> str:
         """By the records, down to the base."""
-        deps = {digest: stage["deps"].values() for digest, stage in self._stages.items()}
-        made = artifact.closure(found.digests, lambda digest: [artifact.split_ref(ref)[0] for ref in deps[digest]])
+        made = artifact.closure(found.digests, lambda digest: self._stages[digest]["deps"].values())
         return _class_names(self._stages[digest] for digest in made if "metrics" in self._stages[digest])
 
     def is_idle(self, arm: str) -> bool:
@@ -224,7 +223,7 @@ def of_study(root: Path, study: str) -> Iterator[Measured]:
 
 @lru_cache(maxsize=8)
 def _planned(root: Path, study: str, scale: str) -> catalog.Stages:
-    return catalog.plan_json(expand.plan_study(root / "configs", study, scale))
+    return expand.plan_study(root / "configs", study, scale).stages_json()
 
 
 def settings(root: Path, study: str, scale: str) -> dict[str, dict[str, Any]]:

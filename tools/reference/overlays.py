@@ -62,10 +62,8 @@ def curves(title: str, series: Mapping[str, Sequence[Point]], unit: str, below: 
             line = " ".join(f"{px:.1f},{py:.1f}" for px, py, _ in at)
             dashed = "" if ours else ' stroke-dasharray="2 4"'
             marks.append(f'<polyline points="{line}" fill="none" stroke="{color}" stroke-width="1.4"{dashed}/>' if line else "")
-            for px, py, point in at:
-                if math.isfinite(point.low) and math.isfinite(point.high):
-                    marks.append(_bar(px, px, y(point.low), y(point.high), color))
-                marks.append(_dot(px, py, color) if ours else _square(px, py, color))
+            for px, _, point in at:
+                marks += _upright(px, point, y, color)
         marks += [_dot(LEFT + 4, bottom + 50 + 17 * place, color)]
         marks.append(_text(LEFT + 14, bottom + 54 + 17 * place, name, "start", 12))
     return drawn(title, bottom + 50 + 17 * len(series), marks)
@@ -111,9 +109,7 @@ def sizes(title: str, points: Sequence[Point], unit: str, below: str) -> str:
         marks.append(_text(x(size), bottom + 16, _short(size), "middle", 11))
         for place, point in enumerate(of):
             px, color = x(size) + 13.0 * (place - (len(of) - 1) / 2), COLORS[1] if point.ours else INK
-            if math.isfinite(point.low) and math.isfinite(point.high):
-                marks.append(_bar(px, px, y(point.low), y(point.high), color))
-            marks.append((_dot if point.ours else _square)(px, y(point.value), color))
+            marks += _upright(px, point, y, color)
             if point.ours:
                 named.append(point.name)
                 marks.append(_text(px + 6, y(point.value) - 5, str(len(named)), "start", 11))
@@ -121,6 +117,14 @@ def sizes(title: str, points: Sequence[Point], unit: str, below: str) -> str:
     for place, name in enumerate(named):
         marks.append(_text(LEFT, bottom + 52 + 16 * place, f"{place + 1}  {name}", "start", 12))
     return drawn(title, bottom + 52 + 16 * len(named), marks)
+
+
+def _upright(px: float, point: Point, y: Callable[[float], float], color: str) -> list[str]:
+    """A point at a place of the horizontal axis, with its interval where it has one."""
+    interval = (
+        [_bar(px, px, y(point.low), y(point.high), color)] if math.isfinite(point.low) and math.isfinite(point.high) else []
+    )
+    return [*interval, (_dot if point.ours else _square)(px, y(point.value), color)]
 
 
 def ticks(low: float, high: float) -> list[float]:

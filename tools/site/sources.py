@@ -105,25 +105,25 @@ def _place(root: Path, page: str, path: str, texts: Mapping[str, Any], made: dic
 def configuration(root: Path, made: Mapping[str, str | bytes]) -> str:
     """The site's configuration with every page in its navigation. Raises UserError for a page that no entry names."""
     config = yaml.safe_load((root / "tools/site/mkdocs.yml").read_text(encoding="utf-8"))
-    named = set(_named(config["nav"]))
+    named = set(_entry_pages(config["nav"]))
     config["nav"] = [_entry(one, made, named) for one in config["nav"]]
-    shown = set(_named(config["nav"]))
+    shown = set(_entry_pages(config["nav"]))
     lost = [name for name in made if name.endswith(".md") and name not in shown and not name.startswith(f"{FILES}/")]
     if lost:
         raise UserError(f"tools/site/mkdocs.yml: nav has no entry for {', '.join(sorted(lost))}")
     return yaml.safe_dump(config, sort_keys=False, width=200)
 
 
-def _named(entry: Any) -> Iterator[str]:
+def _entry_pages(entry: Any) -> Iterator[str]:
     """The pages of an entry of the navigation."""
     if isinstance(entry, str):
         yield entry
     elif isinstance(entry, dict):
         for inner in entry.values():
-            yield from _named(inner)
+            yield from _entry_pages(inner)
     else:
         for inner in entry:
-            yield from _named(inner)
+            yield from _entry_pages(inner)
 
 
 def _entry(entry: Any, made: Mapping[str, str | bytes], named: set[str]) -> Any:

@@ -246,9 +246,8 @@ def _compare_stage(known: Path, out: Path) -> tuple[list[str], str]:
 
 def _compare_state(segment: Segment, known: Path, out: Path) -> tuple[list[str], str]:
     """The training state at the end of a segment, and the lines and models of its steps."""
-    listed = {int(one["step"]): str(one["sha256"]) for one in distributed.listed_segments(known)}
+    listed, made = ({int(one["step"]): str(one["sha256"]) for one in distributed.listed_segments(of)} for of in (known, out))
     steps = [step for step in listed if segment.first < step <= segment.last]
-    made = {int(one["step"]): str(one["sha256"]) for one in distributed.listed_segments(out)}
     names = [f"{distributed.SEGMENTS}/{step}" for step in steps]
     for step, folder in zip(steps, names, strict=True):
         files = [path.relative_to(known) for path in sorted((known / folder).rglob("*")) if path.is_file()]

@@ -131,7 +131,7 @@ def read(study: str, scale: str | None, configs: Path, results: Path) -> Loaded:
     states = {digest: found[digest].state if digest in found else study_state.NEW for digest in plan.stages}
     for line in provenance.two_contents(folders.values()):
         warnings.warn(line, stacklevel=3)
-    spec = catalog.report_spec(plan)
+    spec = plan.report_spec()
     values: list[dict[str, Any]] = []
     curves: list[dict[str, Any]] = []
     for step in (step for arm in spec.arms for step in _steps(arm)):
@@ -275,12 +275,12 @@ def _stages(plan: Plan, folders: dict[str, Path], states: dict[str, str], detail
 
 def _needs(plan: Plan, results: Path) -> tuple[frame.Results, list[sequential.Need]]:
     """The results of a plan, finished or not, and what each of its claims has and needs."""
-    stages = catalog.plan_json(plan)
+    stages = plan.stages_json()
     why = study_state.missing_reasons(stages, results, results.parent / "logs")
     folders = {
         digest: artifact.folder(results, stage.kind, digest) for digest, stage in plan.stages.items() if digest != plan.report
     }
-    known = frame.read_results(catalog.report_spec(plan), folders)._replace(why=why)
+    known = frame.read_results(plan.report_spec(), folders)._replace(why=why)
     return known, sequential.what_is_needed(known, {digest: stage["deps"].values() for digest, stage in stages.items()})
 
 

@@ -23,7 +23,6 @@ from interplay.core.metrics import aligned, short
 from interplay.core.model import KeyPlace, UserError
 from interplay.kinds import stages, table
 from interplay.model.spec import SourceSpec
-from interplay.results import catalog
 from interplay.rl.reward_spec import OwnReward, terms_of
 from interplay.rl.spec import RLSpec
 from interplay.run.stage import run_stage
@@ -173,7 +172,7 @@ def prepare_scratch(stage: Mapping[str, Any], results: Path, scratch: Path) -> P
     if out.exists():
         raise UserError(f"{out}: made there before; remove it, or give another folder with --into")
     for role, ref in stage["deps"].items():
-        folder = next((path.parent for path in results.glob(f"*/{artifact.split_ref(ref)[0]}/record.json")), None)
+        folder = next((path.parent for path in results.glob(f"*/{artifact.ref_digest(ref)}/record.json")), None)
         if folder is None:
             raise UserError(f"{ref}: not finished in {results}, and {stage['digest']} reads it as {role}; make it first")
         link = artifact.folder(scratch / "results", folder.parent.name, folder.name)
@@ -242,7 +241,7 @@ def try_rewards(plan: Plan, configs: Path, results: Path) -> list[str]:
     for stage, reward in [(stage, term) for stage, whole in paying for term in terms_of(whole)]:
         if not isinstance(reward, OwnReward) or artifact.done(artifact.folder(results, stage.kind, stage.digest)):
             continue
-        data = {role: plan.stages[artifact.split_ref(dep)[0]] for role, dep in stage.deps.items() if role.startswith("data")}
+        data = {role: plan.stages[artifact.ref_digest(dep)] for role, dep in stage.deps.items() if role.startswith("data")}
         asked = {role: _trial_set(one, results) for role, one in data.items()}
         if lacking := [data[role].label for role, one in asked.items() if one is None]:
             lines[f"reward {reward.function}: first called in the run, since {', '.join(lacking)} is not made yet"] = None
@@ -309,7 +308,7 @@ def write_inspect(plan: Plan, results: Path, out: Path) -> list[Path]:
     arm, so that its seeds are runs of one. Raises UserError where there is none."""
     from interplay.data import sets, trajectory  # they load NumPy, which a plan does without
 
-    spec, made = catalog.report_spec(plan), []
+    spec, made = plan.report_spec(), []
     for arm in spec.arms:
         for name, first in sorted(arm.evaluations.items()):
             folders = [artifact.folder(results, "evaluate", block) for block in spec.blocks_of(first)]

@@ -342,7 +342,7 @@ def report_lines(plan: "Plan") -> list[str]:
     if not (folder / "report.html").exists():
         from interplay.report.write import answers, page
 
-        page.remake_page(catalog.report_spec(plan), answers.report_inputs(plan, RESULTS), folder)
+        page.remake_page(plan.report_spec(), answers.report_inputs(plan, RESULTS), folder)
     return [*catalog.verdict_lines(folder), f"report: {folder / 'report.html'}"]
 
 

@@ -70,7 +70,9 @@ def list_known(
         common.show_parts(common.Grid(("metric", "needs of the evaluation", "meaning"), _cut(known)))
     else:
         folder = CONFIGS / LISTED[what]
-        named = [[path.relative_to(folder).with_suffix("").as_posix(), *_said(path)] for path in sorted(folder.rglob("*.yaml"))]
+        named = [
+            [path.relative_to(folder).with_suffix("").as_posix(), *_describe(path)] for path in sorted(folder.rglob("*.yaml"))
+        ]
         papers = any(paper for _, _, paper in named)
         rows = [[name, paper, said] if papers else [name, said] for name, said, paper in named]
         common.show_parts(common.Grid((what[:-1], *(["source"] if papers else []), "what it is"), _cut(rows)))
@@ -88,7 +90,7 @@ def _cut(rows: list[list[str]]) -> list[list[str]]:
     return [[*row[:-1], row[-1] if len(row[-1]) <= left else f"{row[-1][: left - 1]}…"] for row in rows]
 
 
-def _said(path: Path) -> tuple[str, str]:
+def _describe(path: Path) -> tuple[str, str]:
     """The first sentence of a file's first comment, and the paper it names."""
     lines = path.read_text().splitlines()
     comment = " ".join(line.lstrip("# ") for line in lines[1:6] if line.startswith("#"))
@@ -147,8 +149,7 @@ def _take_frame(plan: Plan, hint: str, width: int) -> tuple[RenderableType, bool
 
 def _next_command(plan: Plan, halted: list[progress.Watched]) -> str:
     """What to type where nothing runs and not all is done."""
-    scale = f" --scale {plan.scale}" if plan.at != plan.study else ""
-    run = f"`interplay run {plan.study}{scale}`"
+    run = f"`{plan.run_command()}`"
     if failed := [one for one in halted if one.state == "failed"]:
         return f"nothing runs; `interplay debug {plan.address(failed[0].stage)}` makes the first that failed again, {run} all"
     return f"nothing runs; {run} {'goes on' if halted else 'starts it'}"

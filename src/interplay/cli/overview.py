@@ -4,13 +4,12 @@ import textwrap
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from interplay.cli.common import Grid
 from interplay.core import artifact, metrics, model
 from interplay.core.metrics import size
 from interplay.data.spec import ProblemsSpec
-from interplay.report.spec import ReportSpec
 from interplay.results import cause, estimate, locks, payloads, state
 from interplay.rl.spec import RLSpec
 from interplay.run import graph
@@ -111,10 +110,9 @@ def stage_uses(plan: Plan) -> int:
     reached: dict[str, frozenset[str]] = {}
     for digest, stage in plan.stages.items():  # dependencies first
         if digest != plan.report:
-            reached[digest] = frozenset({digest}).union(*(reached[artifact.split_ref(dep)[0]] for dep in stage.deps.values()))
-    rows = cast(ReportSpec, plan.stages[plan.report].spec).arms
-    shown = ([*(artifact.split_ref(stage.digest)[0] for stage in row.path), *row.evaluations.values()] for row in rows)
-    return sum(len(frozenset().union(*(reached[digest] for digest in digests))) for digests in shown)
+            reached[digest] = frozenset({digest}).union(*(reached[dep] for dep in stage.inputs()))
+    rows = plan.report_spec().arms
+    return sum(len(frozenset().union(*(reached[digest] for digest in row.digests()))) for row in rows)
 
 
 def overview_json(seen: Overview) -> dict[str, Any]:
@@ -301,8 +299,7 @@ def _updates(plan: Plan) -> list[str]:
     found: dict[int, set[str]] = {}
     for one in plan.stages.values():
         if isinstance(one.spec, RLSpec):
-            updates = one.spec.minibatches * one.spec.method.loss.num_iterations
-            found.setdefault(updates, set()).add(one.label.partition("/")[0].partition("[")[0])
+            found.setdefault(one.spec.updates_per_step(), set()).add(one.label.partition("/")[0].partition("[")[0])
     shown = [f"{updates} ({', '.join(sorted(arms)[:MOST_LISTED])})" for updates, arms in sorted(found.items())]
     return [f"optimiser steps a batch of RL: {', '.join(shown)}"] if set(found) - {1} else []
 
@@ -360,7 +357,7 @@ def _group(group: list[cause.Cause], full: bool, what: str) -> list[str]:
     first = group[0]
     others = f" and {len(group) - 1} more" if len(group) > 1 else ""
     nearest = f"{what} {first.nearest} {first.nearest_label}".rstrip() if first.nearest else "none of its kind is finished"
-    name = cause.stage_name(first.kind, first.label)
+    name = cause.kind_and_label(first.kind, first.label)
     lines = [f"  {name}{others} ({first.digest}, {nearest})"]
     if full and len(group) > 1:
         lines += [f"    also {one.label} ({one.digest}, {what} {one.nearest})" for one in group[1:]]

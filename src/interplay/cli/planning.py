@@ -111,10 +111,10 @@ def _gpu_counts(text: str) -> list[int]:
 
 def _show_differences(plan: Plan, revision: str, full: bool, as_json: bool) -> None:
     from interplay.cli import overview
-    from interplay.results import catalog, locks
+    from interplay.results import locks
 
     old = locks.lock_of_commit(plan, CONFIGS, RESULTS, revision)
-    found = locks.compare_stages(old.stages, catalog.plan_json(plan))
+    found = locks.compare_stages(old.stages, plan.stages_json())
     listed = {**locks.differences_json(found), "lacking": old.lacking}
     print_visible(json.dumps(listed, indent=1) if as_json else overview.differences_text(found, old, full))
 
@@ -188,11 +188,11 @@ def _forecast_lines() -> list[str]:
 def _register(study: str, scale: str | None, late: bool) -> str:
     """Write the registration of a study; returns what to commit. Raises UserError where it may not be registered."""
     from interplay.cli import overview
-    from interplay.results import catalog, locks, state, storage
+    from interplay.results import locks, state, storage
     from interplay.study import plan as plans
 
     plan = common.plan_of(study, scale)
-    spec = catalog.report_spec(plan)
+    spec = plan.report_spec()
     claims, rows = spec.claims, spec.arms
     if not claims:
         raise UserError(f"register {study}: the study makes no claims; write what you expect under `claims`")
@@ -371,7 +371,7 @@ def _check_segments(plan: Plan, count: int, seed: int | None, output: Path | Non
         artifact.write_json(output, found)
     print_visible(certify.summary(found, output))
     if unfinished:
-        print_visible(f"{plural(unfinished, 'stage')} not finished: nothing is said of them")
+        print_visible(f"{plural(unfinished, 'stage')} not finished: the certificate does not cover them")
     if found["result"] != certify.CERTIFIED:
         raise typer.Exit(1)
 

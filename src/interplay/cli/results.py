@@ -45,10 +45,9 @@ def explain_cell(
         interplay explain edge main rl_edge edge  # table main, row rl_edge, column edge
     """
     from interplay.report.inspect import explain
-    from interplay.results import catalog
 
     plan = common.plan_of(study, scale)
-    spec, stages = catalog.report_spec(plan), catalog.plan_json(plan)
+    spec, stages = plan.report_spec(), plan.stages_json()
     cell = explain.match_cell(spec, stages, table, row, column, metric)
     common.warn_of_scale(plan)
     model.print_visible(explain.explain(spec, plan.report, stages, RESULTS, cell, seed), end="")
@@ -146,9 +145,9 @@ def compare_sides(
         if study and arm and "@" not in arm:
             plan = common.plan_of(*study)
             plans.setdefault(study, plan)
-            known.stages.update(catalog.plan_json(plan))
+            known.stages.update(plan.stages_json())
             if arm not in catalog.readable_names(plan) and not arm.startswith(("data.", "stages.")):
-                return compare.of_arm(name, arm, catalog.report_spec(plan))
+                return compare.of_arm(name, arm, plan.report_spec())
         return compare.of_stage(name, catalog.resolve_stage(name, known, CONFIGS, at).digest, known.stages)
 
     band = column.replace(" ", ":") if column else None

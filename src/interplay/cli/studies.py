@@ -94,19 +94,18 @@ def write_study(
 
 def _template(name: str, plan: Plan) -> str:
     """The text of a study that extends a plan's."""
-    from interplay.results import catalog
 
-    spec = catalog.report_spec(plan)
+    spec = plan.report_spec()
     question = yaml.safe_dump(spec.question, width=10**6, allow_unicode=True).removesuffix("...\n").strip()
     text = HEAD.format(up="../" * name.count("/"), source=plan.study, name=name, question=question)
     trained = [(row, row.path[-1]) for row in spec.arms if row.control and row.path and length_key(row.path[-1].kind)]
     if trained:
         row, stage = next((pair for pair in trained if pair[1].kind == "rl"), trained[0])
-        made: Any = plan.stages[artifact.split_ref(stage.digest)[0]].spec
+        made: Any = plan.stages[stage.digest].spec
         length = str(length_key(stage.kind))
         whole = getattr(made, length)
         pulled = stage.kind == "rl" and hasattr(made.method.loss, "beta")
-        arms = ", ".join(dict.fromkeys(one.arm for one in spec.arms))
+        arms = ", ".join(spec.arm_names())
         known = {
             "source": plan.study,
             "arms": arms if len(arms) < WIDTH else f"{arms[:WIDTH]}...",

@@ -52,12 +52,22 @@ def split_ref(ref: str) -> tuple[str, int | None]:
     return digest, int(step) if step else None
 
 
+def ref_digest(ref: str) -> str:
+    """The stage that a dependency names, without the step of a checkpoint."""
+    return ref.partition("@")[0]
+
+
+def make_ref(digest: str, step: int | None) -> str:
+    """The dependency that `split_ref` reads."""
+    return digest if step is None else f"{digest}@{step}"
+
+
 def closure(roots: Iterable[str], inputs: Callable[[str], Iterable[str]]) -> list[str]:
     """Digests of the roots and of all that they depend on, each once, dependencies first; `inputs`: digest -> references."""
     found: dict[str, None] = {}
 
     def visit(ref: str) -> None:
-        digest = split_ref(ref)[0]
+        digest = ref_digest(ref)
         if digest not in found:
             for dep in inputs(digest):
                 visit(dep)

@@ -276,3 +276,8 @@ def number_ranges(numbers: list[int]) -> str:
         else:
             runs.append([number, number])
     return ", ".join(str(low) if low == high else f"{low}–{high}" for low, high in runs)
+
+
+def seeds_text(seeds: list[int]) -> str:
+    """`seed 0`, `seeds 0, 1`."""
+    return f"{'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}"

@@ -173,6 +173,11 @@ def plural(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
+def join_names(names: Sequence[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else "".join(names)
+
+
 def nearest_name(word: str, known: Iterable[Any]) -> str:
     """`; did you mean 'x'?` for the closest known word, else what is known, the nearest first."""
     asked, words = str(word)[:100], sorted({str(item) for item in known})

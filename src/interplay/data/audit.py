@@ -109,7 +109,7 @@ def answer_audits() -> None:
         rows = problems.first_rows(ProblemsSpec.model_validate(spec), execution.Run(), count)
         family = judge_family(rows[0].family)
         steps = [steps_again(family, family.loads(problem), said) for problem, said in actions]  # type: ignore[arg-type]
-        print(f"\n{ANSWER}{json.dumps([[shown(row) for row in rows], steps])}", flush=True)
+        print(f"\n{ANSWER}{json.dumps([[row_text(row) for row in rows], steps])}", flush=True)
 
 
 def audit_problems(
@@ -122,7 +122,7 @@ def audit_problems(
     count, other = len(rows), spec.model_copy(update={"split": "rl" if spec.split == "train" else "train"})
     again, steps = there.asked(spec, count, [one[:2] for one in played])
     odd = [one[1] for one, found in zip(played, steps, strict=True) if json.dumps(one[2]) != json.dumps(found)]
-    changed = [row for row, text in zip(rows, again, strict=True) if text != shown(row)]
+    changed = [row for row, text in zip(rows, again, strict=True) if text != row_text(row)]
     family = judge_family(rows[0].family)
     said = "graph" if isinstance(family, Environment) else "prompt"
     prompts = Counter(getattr(row, said) for row in rows)
@@ -148,7 +148,7 @@ OTHER_SEED = "4242"
 """PYTHONHASHSEED of the process that generates problems again."""
 
 
-def shown(row: Row) -> str:
+def row_text(row: Row) -> str:
     """All that a row says, as text."""
     return json.dumps([row.prompt, row.solution, row.answer, row.graph])
 

@@ -281,8 +281,8 @@ def _of_verl(row: Mapping[str, Any]) -> Trajectory:
 def _of_messages(row: Mapping[str, Any]) -> Trajectory:
     """Of TRL, or of verifiers. TRL writes no total: the columns of its reward functions, all floats, follow `completion`, then
     what these log with `log_extra`. The reward is their sum, which is right for TRL's default weights of 1."""
-    asked, more = _said(row["prompt"], "context"), _info(row, ("prompt", "completion", "step", "reward", "advantage"))
-    segments, reward = _said(row["completion"], "action"), row.get("reward")
+    asked, more = _chat_segments(row["prompt"], "context"), _info(row, ("prompt", "completion", "step", "reward", "advantage"))
+    segments, reward = _chat_segments(row["completion"], "action"), row.get("reward")
     if "advantage" in row:
         behind = [*row][[*row].index("completion") + 1 :]
         paid = itertools.takewhile(lambda name: name != "advantage" and isinstance(row[name], float | None), behind)
@@ -295,7 +295,7 @@ def _of_messages(row: Mapping[str, Any]) -> Trajectory:
     return Trajectory((*context, *segments), prompt, reward=reward, **known, more=more)
 
 
-def _said(value: Any, alone: Kind) -> list[Segment]:
+def _chat_segments(value: Any, alone: Kind) -> list[Segment]:
     """A text, or the messages of a chat: those of the assistant are actions, with their calls of tools."""
     if not isinstance(value, list):
         return [Segment(alone, value or "")]

@@ -50,7 +50,7 @@ def is_file(task: str) -> bool:
     return task.endswith(ENDINGS)
 
 
-def task_files(task: str, root: Path = Path()) -> list[str]:
+def task_files(task: str) -> list[str]:
     """Paths from the project's root of the files that a task reads, itself first; none of a task of lm-eval's own. Raises
     UserError where one is not there or lies elsewhere."""
     found: dict[str, None] = {}
@@ -58,19 +58,19 @@ def task_files(task: str, root: Path = Path()) -> list[str]:
     def visit(file: str) -> None:
         if file in found:
             return
-        config, folder = _read(file, root), os.path.dirname(file)
+        config, folder = _read(file), os.path.dirname(file)
         found[file] = None
         for other in _listed(config.get("include")):
             visit(_inside(os.path.join(folder, other), file))
         for function in _functions(config):
             module = os.path.join(folder, f"{function.rpartition('.')[0].replace('.', '/')}.py")
-            if (root / module).is_file():
+            if Path(module).is_file():
                 found[_inside(module, file)] = None
         for local in (config.get("dataset_path"), _kwargs(config).get("data_dir")):
-            if local and not _data_files(config) and (root / str(local)).exists():
+            if local and not _data_files(config) and Path(str(local)).exists():
                 raise UserError(f"{file}: {local} lies in the project, and nothing says what is read of it; write data_files")
         for data in _data_files(config):
-            if not (root / _inside(data, file)).is_file():
+            if not Path(_inside(data, file)).is_file():
                 raise UserError(f"{file}: data_files: no such file: {data}; paths are from the project's root")
             found[data] = None
 
@@ -79,9 +79,9 @@ def task_files(task: str, root: Path = Path()) -> list[str]:
     return list(found)
 
 
-def _read(file: str, root: Path) -> dict[str, Any]:
+def _read(file: str) -> dict[str, Any]:
     try:
-        config = _Loader((root / file).read_text(encoding="utf-8")).get_single_data()
+        config = _Loader(Path(file).read_text(encoding="utf-8")).get_single_data()
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise UserError(f"{file}: not readable as a task of lm-eval ({' '.join(str(error).split())[:160]})") from None
     if not isinstance(config, dict):
@@ -132,7 +132,7 @@ def task_checksum(task: str) -> str:
 def _check_whole(task: str) -> None:
     merged: dict[str, Any] = {}
     for file in reversed([file for file in task_files(task) if is_file(file)]):
-        merged |= _read(file, Path())
+        merged |= _read(file)
     needed = [("task",), ("dataset_path", "custom_dataset", "class"), ("doc_to_text", "class")]
     if lacking := [keys[0] for keys in needed if not any(map(merged.get, keys))]:
         raise UserError(f"{task}: {lacking[0]}: missing; a task of lm-eval has it")
@@ -286,13 +286,13 @@ def _by_item(samples: Sequence[Mapping[str, Any]], model: Any) -> dict[int, Answ
             for metric in sample["metrics"]
             if isinstance(value := sample[metric], int | float)
         }
-        text, length = _said(sample, model)
+        text, length = _chosen_reply(sample, model)
         first = found.setdefault(int(sample["doc_id"]), Answered({}, text, length))
         first.scores.update(scores)
     return found
 
 
-def _said(sample: Mapping[str, Any], model: Any) -> tuple[str, int]:
+def _chosen_reply(sample: Mapping[str, Any], model: Any) -> tuple[str, int]:
     replies = [reply[0] for reply in sample["resps"]]
     if isinstance(replies[0], str):
         return replies[0], len(model.tok_encode(replies[0], add_special_tokens=False))

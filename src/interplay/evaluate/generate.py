@@ -100,7 +100,7 @@ def sample_rows(
         keys = [random.stream_key("prompt", one) for one in said]
         requests = [Request(prompt, key, 0, spec.num_samples) for prompt, key in zip(prompts, keys, strict=True)]
         made = sampler.generate(requests, drawing)
-        texts = encoder.decode_batch([ids[:n] for ids, n in zip(made.tokens.tolist(), made.lengths.tolist(), strict=True)])
+        texts = encoder.decode_batch(made.written())
         asked = made.request.tolist()
         table = samples_table(spec, [rows[i] for i in asked], made, texts)
         return table.append_column("prompt", pa.array([said[i] for i in asked])), int(made.lengths.sum())

@@ -31,7 +31,7 @@ from interplay.optim import distributed
 from interplay.rollout import engine, seat_spec
 from interplay.rollout.episodes import play_episodes
 from interplay.rollout.judge import judged_samples, open_judge
-from interplay.rollout.request import Request, Rollouts, Sampling
+from interplay.rollout.request import Request, Rollouts, Sampling, unpadded
 from interplay.rollout.spec import CompletionEpisode
 from interplay.rollout.turns import Played, Setting, of_policy
 from interplay.tasks import verdict
@@ -215,8 +215,8 @@ def completion_rows(
 ) -> pa.Table:
     """Rows of `samples.parquet` for the rollouts of the problems `ids`, by problem and then by sample."""
     rows = [pool.rows[ids[request]] for request in rollouts.request.tolist()]
-    lengths = rollouts.lengths.tolist()
-    completions = tokenizer.decode_batch([tokens[:n] for tokens, n in zip(rollouts.tokens.tolist(), lengths, strict=True)])
+    written = rollouts.written()
+    completions = tokenizer.decode_batch(written)
     verdicts = sets.judge_completions(rows, completions, spec.verify)
     table = scores.judge_own(judged_rows(rows, rollouts, verdicts, completions), rows, completions, verdicts, spec)
     if spec.behaviours:
@@ -227,8 +227,8 @@ def completion_rows(
         logps = exact.functions(spec.numerics).summed(rollouts.logprobs.double(), 1)
         table = table.append_column(NATS, pa.array((-logps).tolist(), pa.float32()))
     if spec.keep_tokens:
-        kept = zip(completions, verdicts, rollouts.tokens.tolist(), rollouts.logprobs.tolist(), lengths, strict=True)
-        each = [[Segment("action", c, answer=bool(v.answer), tokens=t[:n], logprobs=p[:n])] for c, v, t, p, n in kept]
+        kept = zip(completions, verdicts, written, unpadded(rollouts.logprobs, rollouts.lengths), strict=True)
+        each = [[Segment("action", c, answer=bool(v.answer), tokens=t, logprobs=p)] for c, v, t, p in kept]
         table = trajectory.with_segments(table, each, True)
     return table
 

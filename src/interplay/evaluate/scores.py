@@ -206,7 +206,7 @@ def rank_samples(table: pa.Table, ranker: Ranker, prompts: list[list[int]], draw
     """The rows of `samples.parquet` with the reward of each, and with a reference log pi - log pi_ref of its tokens together,
     whose mean is an unbiased estimate of KL(pi || pi_ref) of whole completions, in nats (Schulman's k1)."""
     asked = [prompts[request] for request in drawn.request.tolist()]
-    written = [tokens[:n] for tokens, n in zip(drawn.tokens.tolist(), drawn.lengths.tolist(), strict=True)]
+    written = drawn.written()
     table = table.append_column(REWARD, pa.array(ranker.scorer.score(asked, written), pa.float32()))
     if ranker.reference is None:
         return table

@@ -89,6 +89,11 @@ class Probe(Model):
         return Probe(quantity=self.quantity, against="compared" if self.against else "")
 
 
+def _check_columns(names: list[str]) -> None:
+    if odd := [name for name in names if not name.isidentifier()]:
+        raise ValueError(f"'{odd[0]}' cannot be written in a table; name it as a function, letters, digits and _")
+
+
 class EvaluateSpec(SampledSpec):
     """Samples of one model over one problem set. Roles: `model` and `data`; `reward` and `reference` with by_reward."""
 
@@ -146,8 +151,7 @@ class EvaluateSpec(SampledSpec):
     @field_validator("judged")
     @classmethod
     def _named(cls, judged: dict[str, Rubric]) -> dict[str, Rubric]:
-        if odd := [name for name in judged if not name.isidentifier()]:
-            raise ValueError(f"'{odd[0]}' cannot be written in a table; name it as a function, letters, digits and _")
+        _check_columns(list(judged))
         return judged
 
     @model_validator(mode="after")
@@ -205,8 +209,7 @@ class EvaluateSpec(SampledSpec):
         names = [one.called for one in metrics]
         if repeated := [name for name in names if names.count(name) > 1]:
             raise ValueError(f"two are called '{repeated[0]}'; give one function another name")
-        if odd := [name for name in names if not name.isidentifier()]:
-            raise ValueError(f"'{odd[0]}' cannot be written in a table; name it as a function, letters, digits and _")
+        _check_columns(names)
         return metrics
 
     @model_validator(mode="after")

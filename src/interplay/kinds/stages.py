@@ -91,7 +91,7 @@ def numerics_class(record: Mapping[str, Any]) -> Numerics:
     spec = record["spec"]
     engine, dtype, how = spec.get("engine", "native"), spec.get("dtype"), artifact.numerics_of(dict(record))
     if own := sorted(str(value) for key, value in flat_leaves(spec).items() if key.rpartition(".")[2] == "function" and value):
-        return Numerics(f"own code, {own[0]}", "its code decides; nothing is proven of it")
+        return Numerics(f"own code, {own[0]}", "depends on its code; nothing is proven of it")
     if (trainer := spec.get("trainer", "native")) != "native":
         return Numerics(f"{trainer}, {dtype}", "the trainer's kernels decide; nothing is proven to repeat elsewhere")
     if asks_endpoint(spec):
@@ -210,7 +210,7 @@ def paper_tokens(kind: str, spec: Mapping[str, Any]) -> int:
     return KINDS[kind].cost.charged(spec)
 
 
-def share_reached(kind: str, spec: Mapping[str, Any], step: int | None) -> float:
+def share_reached(spec: Mapping[str, Any], step: int | None) -> float:
     """Share of a stage's planned budget that is spent once the model of `step` is there; 1 at its end (None)."""
     if step is None:
         return 1.0
@@ -246,7 +246,7 @@ def model_sizes(stages: Mapping[str, Mapping[str, Any]]) -> dict[str, ModelSize 
 def _shape_of(
     stage: Mapping[str, Any], stages: Mapping[str, Mapping[str, Any]], found: Mapping[str, ModelSize | None]
 ) -> ModelSize | None:
-    deps = {role: dep.partition("@")[0] for role, dep in stage["deps"].items()}
+    deps = {role: artifact.ref_digest(dep) for role, dep in stage["deps"].items()}
     if is_trainer(stage["kind"]) and stage["spec"].get("model"):
         tokenizer = stages.get(deps.get("tokenizer", ""))
         return shape_size(stage["spec"]["model"], vocabulary_size(tokenizer["spec"])) if tokenizer else None
@@ -265,7 +265,7 @@ def peak_memories(stages: Mapping[str, Mapping[str, Any]]) -> dict[str, Memory |
     kinds that hold no model and of the trainer trl. Of a stack it is all of it."""
     found, sizes, lengths = dict[str, Memory | None](), model_sizes(stages), dict[str, tuple[int, bool]]()
     for digest, stage in stages.items():
-        deps = {role: dep.partition("@")[0] for role, dep in stage["deps"].items()}
+        deps = {role: artifact.ref_digest(dep) for role, dep in stage["deps"].items()}
         spec, size, run = stage["spec"], sizes[digest], execution.Run(**stage.get("run", {}))
         packed = next((stages[dep]["spec"] for dep in corpus_inputs(deps) if dep in stages), None)
         before = lengths.get(next((deps[role] for role in ("init", "model") if role in deps), ""))

@@ -1,7 +1,6 @@
 """What all of TRL's trainers have in common here (`trainer: trl`): their configuration, and as a callback the learning rate,
 checkpoints, resume and kept models. What a kind feeds to its trainer and logs is its own."""
 
-import math
 import os
 import shutil
 import warnings
@@ -125,9 +124,7 @@ class Recorder(transformers.TrainerCallback):
         if "loss" not in logs:
             return
         step, last = divmod(state.global_step, self.updates)
-        if not all(math.isfinite(logs[name]) for name in ("loss", "grad_norm")):
-            found = f"loss {logs['loss']}, gradient norm {logs['grad_norm']}"
-            raise model.PermanentError(f"step {step + (last > 0)} of {self.steps}: {found}; lower the learning rate")
+        optimizer.check_finite(step + (last > 0), self.steps, logs["loss"], logs["grad_norm"])
         self.logs.append(logs)
         if last == 0:
             self.write(step)

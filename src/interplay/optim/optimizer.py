@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from interplay.core.model import cosine
+from interplay.core.model import PermanentError, cosine
 from interplay.kernels import exact, library
 from interplay.model.spec import Dtype, Numerics
 from interplay.model.trainer_spec import Optimizer, Schedule
@@ -255,6 +255,12 @@ def _clip_exactly(parameters: list[Tensor], limit: float) -> Tensor:
 
 
 # Learning-rate schedule.
+
+
+def check_finite(step: int, steps: int, loss: float, norm: float) -> None:
+    """Raises PermanentError where the loss or the gradient's norm of a step is not finite."""
+    if not (math.isfinite(loss) and math.isfinite(norm)):
+        raise PermanentError(f"step {step} of {steps}: loss {loss}, gradient norm {norm}; lower the learning rate")
 
 
 def lr_factor(spec: Schedule, step: int, steps: int) -> float:

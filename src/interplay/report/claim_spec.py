@@ -48,6 +48,11 @@ class Test(Model):
         return self
 
     @property
+    def arms(self) -> list[str]:
+        """The arm, and the one that it is compared with."""
+        return [self.arm, *([] if self.against is None else [self.against])]
+
+    @property
     def metric(self) -> str:
         """What is judged, by itself or as a difference."""
         return str(self.value or self.difference)

@@ -5,6 +5,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from interplay.core.artifact import make_ref
 from interplay.core.model import Count, Model, Share, Since
 from interplay.report.claim_spec import LEAST_BASES, Claim
 from interplay.report.display_spec import Figure, Placed, Table, Target
@@ -176,6 +177,10 @@ class ReportStage(Model):
     step: Annotated[int | None, Since(None)] = None
     """The kept checkpoint from which the path goes on; null: the end."""
 
+    def ref(self) -> str:
+        """The model with which the path goes on, as a dependency."""
+        return make_ref(self.digest, self.step)
+
 
 class ReportRung(Model):
     """One evaluation along a training ladder."""
@@ -204,6 +209,14 @@ class ReportArm(Model):
     """Digest of the stage that chose the ops of bands for this replicate; empty: all are pinned."""
     calibrated: Annotated[list[str], Since([])] = []
     """Calibrated bands that stages of the path were trained on."""
+
+    def digests(self) -> list[str]:
+        """Its stages: the path, then the evaluations."""
+        return [*(stage.digest for stage in self.path), *self.evaluations.values()]
+
+    def evaluated(self) -> list[str]:
+        """Its evaluations, then those along stages."""
+        return [*self.evaluations.values(), *(rung.digest for rung in self.rungs)]
 
     def among(self, digests: Collection[str]) -> list[str]:
         """Those of these stages that are its own: evaluations, then the path."""
@@ -263,9 +276,13 @@ class ReportSpec(Model):
         """What an arm is called in tables and figures."""
         return (self.shown[arm].label if arm in self.shown else "") or readable(arm)
 
-    def rows_of(self, arm: str) -> list[ReportArm]:
-        """An arm at each of its seeds."""
-        return [row for row in self.arms if row.arm == arm]
+    def arm_names(self) -> list[str]:
+        """The arms in the order of the study."""
+        return list(dict.fromkeys(row.arm for row in self.arms))
+
+    def rows_of(self, *arms: str | None) -> list[ReportArm]:
+        """These arms at each of their seeds, in the order of the study."""
+        return [row for row in self.arms if row.arm in arms]
 
     def changes_of(self, claim: Claim) -> tuple[str, ...]:
         """`test.at_least: 0.1 → 0.05`, what of a claim differs from what was registered."""

@@ -19,7 +19,6 @@ from interplay.core.model import KeyPlace, UserError, nearest_name
 from interplay.kinds.stages import flat_leaves
 from interplay.report.metric_spec import measure_of
 from interplay.report.shown_spec import Measure
-from interplay.report.spec import ReportSpec
 from interplay.results import locks, state
 from interplay.rl.spec import Method
 from interplay.study import expand
@@ -49,7 +48,7 @@ class Ref(NamedTuple):
     step: int | None = None
 
     def __str__(self) -> str:
-        return self.digest if self.step is None else f"{self.digest}@{self.step}"
+        return artifact.make_ref(*self)
 
 
 def read_catalog(configs: Path, results: Path) -> Catalog:
@@ -94,7 +93,7 @@ def resolve_stage(text: str, catalog: Catalog, configs: Path, scale: str) -> Ref
         hint = nearest_name(name.split("/")[0], expand.studies(configs))
         raise UserError(f"{text!r} is neither a digest nor STUDY/ARM/STAGE@SEED{hint}")
     plan = expand.plan_study(configs, *study)
-    catalog.stages.update(plan_json(plan))
+    catalog.stages.update(plan.stages_json())
     return _named_stage(plan, rest, text)
 
 
@@ -134,7 +133,7 @@ def _add_specs(catalog: Catalog, digest: str, configs: Path) -> None:
 
 
 def _planned(configs: Path, study: str, scale: str) -> Stages:
-    return plan_json(expand.plan_study(configs, study, scale))
+    return expand.plan_study(configs, study, scale).stages_json()
 
 
 def _committed(configs: Path, study: str, scale: str) -> Mapping[str, dict[str, Any]]:
@@ -164,24 +163,12 @@ def split_study(name: str, configs: Path, scale: str) -> tuple[tuple[str, str] |
     return (known[head], name[len(head) + 1 :]) if head else (None, name)
 
 
-def report_spec(plan: Plan) -> ReportSpec:
-    """The plan's arms, evaluations and tables."""
-    spec = plan.stages[plan.report].spec
-    assert isinstance(spec, ReportSpec)
-    return spec
-
-
-def plan_json(plan: Plan) -> Stages:
-    """The plan's stages as plain JSON, dependencies first."""
-    return {digest: stage.as_json() for digest, stage in plan.stages.items()}
-
-
 def readable_names(plan: Plan) -> dict[str, str]:
     """`report` and `<arm>/<stage>@<seed>` -> digest."""
     found = {"report": plan.report}
-    for arm in report_spec(plan).arms:
+    for arm in plan.report_spec().arms:
         steps = [*((stage.name, stage.digest) for stage in arm.path), *arm.evaluations.items()]
-        found |= {f"{arm.arm}/{name}@{arm.seed}": artifact.split_ref(ref)[0] for name, ref in steps}
+        found |= {f"{arm.arm}/{name}@{arm.seed}": digest for name, digest in steps}
     return found
 
 
@@ -210,7 +197,7 @@ def lineage_of(name: str, configs: Path, results: Path, scale: str) -> Stages:
     """All stages of a study (`edge`, `edge.laptop`), or a stage (named as for `resolve_stage`) and all that it depends on."""
     study, rest = split_study(name.rstrip("/"), configs, scale)
     if study and not rest:
-        return plan_json(expand.plan_study(configs, *study))
+        return expand.plan_study(configs, *study).stages_json()
     known = read_catalog(configs, results)
     return ancestors(resolve_stage(name, known, configs, scale).digest, known.stages)
 
@@ -314,15 +301,15 @@ def _numbers(claim: Mapping[str, Any], values: Mapping[str, float | None]) -> li
     names = (test["against"], test["arm"]) if signed else ()
     known = {name: None if "failing" in claim else values.get(f"{name}/{place}/{metric}") for name in names}
     arms = [name if value is None else f"{name} {measure.shown(value)}" for name, value in known.items()] or [test["arm"]]
-    interval = f"[{_shown(found['low'], measure, signed)}, {_shown(found['high'], measure, signed)}]"
-    change = f"{_shown(found['value'], measure, signed)} {interval} {measure.unit_of(signed)}".rstrip()
+    interval = f"[{_value_text(found['low'], measure, signed)}, {_value_text(found['high'], measure, signed)}]"
+    change = f"{_value_text(found['value'], measure, signed)} {interval} {measure.unit_of(signed)}".rstrip()
     why = f" ({claim['reason']})" if claim["verdict"].startswith("not ") else ""
     arrow = " -> ".join(arms)
     said = _claimed(test, measure, claim.get("effect"))
     return [f"{metric} of {place}: {arrow}: {change}", f"{said}; for {found['over']}{why}"]
 
 
-def _shown(value: float | None, measure: Measure, signed: bool) -> str:
+def _value_text(value: float | None, measure: Measure, signed: bool) -> str:
     return measure.shown(float("nan") if value is None else value, signed)
 
 

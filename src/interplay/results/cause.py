@@ -8,7 +8,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from interplay.core.artifact import split_ref
+from interplay.core.artifact import ref_digest, split_ref
+from interplay.core.model import join_names
 from interplay.kinds.stages import flat_leaves, hashed_json
 from interplay.results.state import Found, Library
 
@@ -68,13 +69,13 @@ def _root_texts(roots: tuple[Change, ...]) -> Iterator[str]:
         own = [root for root in roots if root.stage == stage]
         names = [root.field for root in own[:MOST_ROOTS]] + ([f"{len(own) - MOST_ROOTS} more"] if len(own) > MOST_ROOTS else [])
         only = f"{own[0].field}: {show_change(own[0].old, own[0].new)}"
-        fields = f"{', '.join(names[:-1])} and {names[-1]}" if len(own) > 1 else only
+        fields = join_names(names) if len(own) > 1 else only
         yield f"{stage}: {fields}"
     if len(stages) > MOST_ROOTS:
         yield f"{len(stages) - MOST_ROOTS} more stages"
 
 
-def stage_name(kind: str, label: str) -> str:
+def kind_and_label(kind: str, label: str) -> str:
     """Kind and label, once where these are equal."""
     return kind if label in ("", kind) else f"{kind} {label}"
 
@@ -106,7 +107,7 @@ class Comparison:
 
     def distance(self, old: str, new: str) -> float:
         """Number of leaves in which two stages of one kind differ, their dependencies' leaves included."""
-        pair = (split_ref(old)[0], split_ref(new)[0])
+        pair = (ref_digest(old), ref_digest(new))
         if pair not in self._distances:
             self._distances[pair] = self._distance(*pair)
         return self._distances[pair] + (old != new and pair[0] == pair[1])
@@ -171,7 +172,7 @@ class Comparison:
         before, after = self.stage_of(there), self.stage_of(here)
         if before is None or after is None:
             return
-        name = stage_name(after["kind"], after.get("label", ""))
+        name = kind_and_label(after["kind"], after.get("label", ""))
         if step_then != step_now:
             yield Change("step", step_then or "the last", step_now or "the last", stage=name)
         if before["kind"] != after["kind"]:

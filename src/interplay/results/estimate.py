@@ -281,7 +281,8 @@ def _exceeded(run: execution.Run, need: telemetry.Need) -> tuple[str, float, flo
 
 def _remedy(plan: Plan, digest: str, results: Path, limit: float, held: str) -> str:
     """What fits into so many bytes: of the run block, else with less that is kept."""
-    known = {one: _stage_json(plan.stages[one], results) for one in artifact.closure([digest], lambda one: _inputs(plan, one))}
+    needed = artifact.closure([digest], lambda one: plan.stages[one].inputs())
+    known = {one: _stage_json(plan.stages[one], results) for one in needed}
     stage, least, largest = known[digest], math.inf, ""
     for more in LESS_KEPT:
         spec, run = ({key: True for key in more if key in of} for of in (stage["spec"], execution.Run.model_fields))
@@ -301,10 +302,6 @@ def _remedy(plan: Plan, digest: str, results: Path, limit: float, held: str) -> 
         largest = max(found.parts, key=lambda part: found.parts[part])
     remedy = f"run.{LIMITS[held]}: {math.ceil(least / UNITS[held])}"
     return f"{least / 1e9:.3g} GB are the least, most of it {largest}; write {remedy}, or a smaller model or shorter texts"
-
-
-def _inputs(plan: Plan, digest: str) -> list[str]:
-    return [artifact.split_ref(dep)[0] for dep in plan.stages[digest].deps.values()]
 
 
 def describe_sources(sources: Iterable[str]) -> str:
@@ -361,8 +358,7 @@ def schedule_stages(plan: Plan, made: Estimate, gpus: int, wait: float = 0.0) ->
     if too_wide := next((digest for digest, count in needed.items() if count > gpus), None):
         stage = plan.stages[too_wide]
         raise model.UserError(f"--gpus {gpus}: {stage.label} ({stage.kind}) needs {needed[too_wide]}; name at least that many")
-    inputs = {digest: {artifact.split_ref(dep)[0] for dep in plan.stages[digest].deps.values()} for digest in made.times}
-    waiting = graphlib.TopologicalSorter({digest: deps & made.times.keys() for digest, deps in inputs.items()})
+    waiting = graphlib.TopologicalSorter({digest: made.times.keys() & plan.stages[digest].inputs() for digest in made.times})
     waiting.prepare()
     # By the GPUs that they need, so that no stage that waits is examined again; each with its place in the order.
     ready: dict[int, deque[tuple[int, str]]] = {count: deque() for count in sorted(set(needed.values()))}
@@ -387,6 +383,6 @@ def longest_chain(plan: Plan, seconds: Mapping[str, float]) -> float:
     """Seconds of the longest chain of stages, the critical path; a stage without seconds takes none."""
     ends: dict[str, float] = {}
     for digest, stage in plan.stages.items():  # dependencies first
-        before = max((ends[artifact.split_ref(dep)[0]] for dep in stage.deps.values()), default=0.0)
+        before = max((ends[dep] for dep in stage.inputs()), default=0.0)
         ends[digest] = before + seconds.get(digest, 0.0)
     return max(ends.values(), default=0.0)

@@ -59,7 +59,7 @@ def whole_stages(lock: plans.Lock, configs: Path) -> Stages:
         return lock.stages
     planned = expand.plan_study(configs, lock.study, lock.scale)
     if planned.report == lock.report:
-        return {digest: stage.as_json() for digest, stage in planned.stages.items()}
+        return planned.stages_json()
     return last_consistent(lock.study, lock.scale, configs)[1]
 
 
@@ -249,7 +249,7 @@ def compare_stages(old: Stages, new: Stages) -> Differences:
     for digest, stage in gone.items():
         waiting.setdefault((stage["kind"], stage["label"]), []).append(digest)
     both = {**old, **new}
-    comparison = cause.Comparison(lambda ref: both.get(artifact.split_ref(ref)[0]))
+    comparison = cause.Comparison(lambda ref: both.get(artifact.ref_digest(ref)))
     added, changed, paired = [], [], set()
     for digest, stage in new.items():
         if digest in old:
@@ -277,7 +277,7 @@ def differences_json(found: Differences) -> dict[str, Any]:
 
 def summarize_difference(locked: Locked, plan: plans.Plan) -> str:
     """On one line how a plan differs from its lock: how many stages, and the first field of the first one, dependencies first."""
-    new = {digest: stage.as_json() for digest, stage in plan.stages.items()}
+    new = plan.stages_json()
     found = compare_stages(locked.stages, new)
     counts = {"changed": len(found.changed), "added": len(found.added), "removed": len(found.removed)}
     parts = [f"compared with {locked.name}: {', '.join(f'{count} {word}' for word, count in counts.items() if count)}"]
@@ -288,8 +288,8 @@ def summarize_difference(locked: Locked, plan: plans.Plan) -> str:
     elif first := next((one for one in found.changed if one.changes), None):
         parts.append(f"{first.kind} {first.label}: {first.changes[0]}")
     else:
-        names = [cause.stage_name(one.kind, one.label) for one in found.changed]
-        names += [cause.stage_name(one["kind"], one["label"]) for one in (*found.added, *found.removed)]
+        names = [cause.kind_and_label(one.kind, one.label) for one in found.changed]
+        names += [cause.kind_and_label(one["kind"], one["label"]) for one in (*found.added, *found.removed)]
         more = len(names) - MOST_NAMED
         parts.append(", ".join(names[:MOST_NAMED]) + (f" and {plural(more, 'more stage')}" if more > 0 else ""))
     return "; ".join([*parts, f"earlier specs are not available: {locked.lacking}"] if locked.lacking else parts)

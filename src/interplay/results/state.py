@@ -33,7 +33,7 @@ class Found(NamedTuple):
 
 def scan_results(results: Path) -> dict[str, Found]:
     """The state of every artifact folder by digest: a few system calls each, so that 10,000 of them take less than a second."""
-    return {name: _found(results / kind / name, kind) for kind in table.KINDS for name in _folders(results / kind)}
+    return {name: _read_state(results / kind / name, kind) for kind in table.KINDS for name in _folders(results / kind)}
 
 
 def _folders(kind: Path) -> list[str]:
@@ -45,7 +45,7 @@ def _folders(kind: Path) -> list[str]:
         return []
 
 
-def _found(folder: Path, kind: str) -> Found:
+def _read_state(folder: Path, kind: str) -> Found:
     try:
         return Found(kind, "done", when=os.stat(f"{folder}/record.json").st_mtime)
     except FileNotFoundError:
@@ -117,7 +117,7 @@ class Library:
 
     def get(self, ref: str) -> dict[str, Any] | None:
         """The stage of a digest (or of `digest@step`); None where it is unknown."""
-        digest = artifact.split_ref(ref)[0]
+        digest = artifact.ref_digest(ref)
         if digest not in self._read:
             in_plan, locked, found = self.planned.get(digest), self.locked.get(digest), self.found.get(digest)
             made = read_stage(self.results, found.kind, digest) if found and not in_plan else None
@@ -139,7 +139,7 @@ def needed_stages(planned: Mapping[str, Stage], is_done: Callable[[str], bool]) 
     waiting = [digest for digest, stage in planned.items() if table.KINDS[stage.kind].makes == "report"]
     found: dict[str, None] = {}
     while waiting:
-        digest = artifact.split_ref(waiting.pop())[0]
+        digest = artifact.ref_digest(waiting.pop())
         if digest not in found and not is_done(digest):
             found[digest] = None
             waiting += planned[digest].deps.values()
@@ -252,16 +252,15 @@ SWITCH = "INTERPLAY_LAST_LINES"
 def failure_lines(plan: Plan, results: Path, logs: Path, edited: bool = False) -> list[str]:
     """Of a study that did not end well: each stage that failed or stopped with its cause, and the next command. Empty where no
     stage of it was started. A plan that is `edited` on the command line has stages that its file's addresses do not lead to."""
-    stages = {digest: stage.as_json() for digest, stage in plan.stages.items()}
+    stages = plan.stages_json()
     why = missing_reasons(stages, results, logs)
     roots = [digest for digest in missing_roots(stages, why) if reason_state(why[digest]) != "missing"]
     if not roots:
         return []
     failed = [digest for digest in roots if reason_state(why[digest]) == "failed"]
-    scale = f" --scale {plan.scale}" if plan.at != plan.study else ""
     lines = [f"{plan.address(plan.stages[digest])} {why[digest]}" for digest in roots[:MOST_CAUSES]]
     lines += [f"and {len(roots) - len(lines)} more"] if len(roots) > len(lines) else []
-    command = "the same command" if edited else f"`interplay run {plan.study}{scale}`"
+    command = "the same command" if edited else f"`{plan.run_command()}`"
     if not failed:
         return [*lines, f"next: {command} goes on"]
     place = failed[0] if edited else plan.address(plan.stages[failed[0]])
@@ -302,7 +301,7 @@ def _waiting_reason(stage: Mapping[str, Any], stages: Mapping[str, Mapping[str, 
 
 def _missing_dep(stage: Mapping[str, Any], why: Mapping[str, str]) -> str:
     """The dependency to blame: one that failed or stopped before one that merely was not run."""
-    gone = [dep for dep in (artifact.split_ref(ref)[0] for ref in stage["deps"].values()) if dep in why]
+    gone = [dep for dep in (artifact.ref_digest(ref) for ref in stage["deps"].values()) if dep in why]
     return min(gone, key=lambda dep: why[dep].endswith("not run yet"), default="")
 
 

@@ -150,7 +150,7 @@ def write_shown(plan: Plan, results: Path, docs: Path) -> None:
     report = artifact.folder(results, "report", plan.report)
     if not artifact.done(report):
         raise model.UserError(f"{report}: not finished; run `snakemake all --config study={plan.study} scale={plan.scale}`")
-    spec, record = cast(ReportSpec, plan.stages[plan.report].spec), artifact.record(report)["metrics"]
+    spec, record = plan.report_spec(), artifact.record(report)["metrics"]
     name, tables = payloads.folder_name(plan), record["tables"]
     cells = {f"{table}/{key}": cell for table, of in tables.items() for key, cell in of.items() if isinstance(cell, list)}
     claims = {claim["says"]: claim["verdict"] for claim in record["claims"]}
@@ -174,7 +174,7 @@ def _leading(spec: ReportSpec, tables: Mapping[str, Mapping[str, Any]]) -> list[
     name, table = next((item for item in spec.tables.items() if item[1].against is None), ("", None))
     if table is None:
         return []
-    metric, arms = table.cells[0], dict.fromkeys(row.arm for row in spec.arms)
+    metric, arms = table.cells[0], spec.arm_names()
     found = [(arm, column, tables[name].get(f"{arm}/{column}/{metric}")) for column in table.columns for arm in arms]
     return [[f"{column}: {arm}", arm, column, metric, *cell[:3]] for arm, column, cell in found if cell]
 
@@ -185,8 +185,7 @@ def _curves(spec: ReportSpec, results: Path) -> tuple[list[str], list[list[Any]]
     values: dict[str, dict[int, list[float]]] = {}
     for row in spec.arms:
         for step in row.path:
-            digest, _ = artifact.split_ref(step.digest)
-            for line in metrics.read(artifact.folder(results, step.kind, digest)):
+            for line in metrics.read(artifact.folder(results, step.kind, step.digest)):
                 if drawn in line:
                     values.setdefault(row.arm, {}).setdefault(int(line["step"]), []).append(float(line[drawn]))
     steps = sorted({step for of in values.values() for step in of})
@@ -224,7 +223,7 @@ def rollout_table(plan: Plan, stage: Stage, results: Path) -> dict[str, Any]:
         last = range(max(0, count - MOST_ROLLOUTS), count)
         rows = rows_at(file, last if "step" in names else range(0, count, spread)[:MOST_ROLLOUTS])
     columns = [name for name in ROLLOUT_COLUMNS if name in names]
-    sets = [plan.stages[artifact.split_ref(ref)[0]] for role, ref in stage.deps.items() if role.split(".")[0] == "data"]
+    sets = [plan.stages[artifact.ref_digest(ref)] for role, ref in stage.deps.items() if role.split(".")[0] == "data"]
     found = []
     for number, one in enumerate(sets):
         here = [row for row in rows if row.get("set", 0) == number]
@@ -340,7 +339,7 @@ def _roots(
     waiting: dict[str, list[str]] = {}
     for digest in open_stages:
         for dep in library.deps(digest).values():
-            waiting.setdefault(artifact.split_ref(dep)[0], []).append(digest)
+            waiting.setdefault(artifact.ref_digest(dep), []).append(digest)
     return linked.union(artifact.closure(active, lambda digest: waiting.get(digest, ())))
 
 

@@ -135,7 +135,7 @@ def task_family(stage: formulas.Json, stages: Stages) -> str:
 
 
 def _data_inputs(stage: formulas.Json, stages: Stages) -> list[formulas.Json]:
-    refs = [artifact.split_ref(ref)[0] for role, ref in sorted(stage["deps"].items()) if role.startswith("data.")]
+    refs = [artifact.ref_digest(ref) for role, ref in sorted(stage["deps"].items()) if role.startswith("data.")]
     return [stages[digest] for digest in refs if digest in stages]
 
 

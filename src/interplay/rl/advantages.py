@@ -128,8 +128,8 @@ def borders(spec: specs.SegmentAdvantage, batch: Batch, now: StepContext) -> lis
     if spec.separator is None:
         probabilities = zip(now.by.exp(batch.logprobs).tolist(), batch.lengths.tolist(), strict=True)
         return [cuts(row[:length], spec.threshold, spec.cutpoint_interval) for row, length in probabilities]
-    rows = [row[:length] for row, length in zip(batch.tokens.tolist(), batch.lengths.tolist(), strict=True)]
-    return [ends(now.offsets(row, text), text, spec.separator) for row, text in zip(rows, batch.completions, strict=True)]
+    rows = zip(batch.written(), batch.completions, strict=True)
+    return [ends(now.offsets(tokens, text), text, spec.separator) for tokens, text in rows]
 
 
 def cut_segments(spec: specs.Advantage, batch: Batch, now: StepContext) -> Batch:

@@ -16,6 +16,7 @@ from interplay.data.trajectory import Segment
 from interplay.kernels import exact
 from interplay.rl import advantage_spec, edit_spec, request_spec
 from interplay.rl.spec import Method
+from interplay.rollout.request import select_rows, unpadded
 from interplay.tasks.verdict import Row, Verdict
 
 # Parts of completions with rewards of their own: in characters as the judge of a completion knows them, in tokens as the policy
@@ -23,7 +24,7 @@ from interplay.tasks.verdict import Row, Verdict
 
 
 class Span(NamedTuple):
-    """A part of one completion, start..end-1, in characters or in tokens. An empty one earns its value without telling any token:
+    """A part of one completion, start..end-1, in characters or in tokens. An empty one earns its value and credits no token:
     where the format of a completion is broken, its spans count as wrong among those of the group."""
 
     start: int
@@ -143,6 +144,10 @@ class Batch:
         inside = torch.arange(self.tokens.shape[1]) < self.lengths[:, None]
         return inside if self.observed is None else inside & ~self.observed
 
+    def written(self) -> list[list[int]]:
+        """Tokens of each row without what pads it."""
+        return unpadded(self.tokens, self.lengths)
+
     def last(self) -> Tensor:
         """(N,) int64: the place of the last token that the policy wrote."""
         return (self.mask() * torch.arange(1, self.tokens.shape[1] + 1)).argmax(1)
@@ -195,16 +200,7 @@ def numbered_turns(batch: Batch) -> Tensor:
 
 def take(batch: Batch, rows: Tensor) -> Batch:
     """The given rows (M,) int64, in that order."""
-    chosen = rows.tolist()
-
-    def pick(value: Any) -> Any:
-        if isinstance(value, Tensor):
-            return value[rows]
-        if isinstance(value, dict):
-            return {name: pick(item) for name, item in value.items()}
-        return value if value is None else [value[i] for i in chosen]
-
-    return Batch(**{field.name: pick(getattr(batch, field.name)) for field in fields(Batch)})
+    return Batch(**{field.name: select_rows(getattr(batch, field.name), rows) for field in fields(Batch)})
 
 
 def join(batches: Sequence[Batch], pad_token: int, same_groups: bool = False) -> Batch:
@@ -289,7 +285,7 @@ class FullBatch(NamedTuple):
     logp: Tensor
     """(N,T) under the present policy."""
     old_logp: Tensor
-    """(N,T), as in `Seen`."""
+    """(N,T), as in `MicroBatch`."""
     entropy: Tensor
     """(N,T) in nats of the distribution that each token came from."""
     advantage: Tensor

@@ -45,10 +45,10 @@ def own_reward(
         made = extension.call_loaded(spec, functools.partial(function, **{name: columns[name] for name in named}))
     else:
         made = extension.call_loaded(spec, function, list(problems), list(completions), list(verdicts))
-    numbers = _each(made, extension.finite_number)
+    numbers = _converted(made, extension.finite_number)
     values = [number for number in numbers or () if number is not None]
     if numbers is None or not len(numbers) == len(values) == len(completions):
-        raise model.UserError(f"{spec.function}: must return {len(completions)} finite floats, not {_shown(made)}")
+        raise model.UserError(f"{spec.function}: must return {len(completions)} finite floats, not {_returned_text(made)}")
     return values
 
 
@@ -158,7 +158,7 @@ def own_edit(spec: extension.Extension, *given: Any) -> Any:
     parts = made if len(given) > 2 else (made,)
     if not isinstance(parts, tuple) or [type(part) for part in parts] != [type(part) for part in given[:-1]]:
         names = ", ".join(type(part).__name__ for part in given[:-1])
-        raise model.UserError(f"{spec.function}: must return {names}, not {_shown(made)}")
+        raise model.UserError(f"{spec.function}: must return {names}, not {_returned_text(made)}")
     return made
 
 
@@ -167,14 +167,14 @@ def checked_tensor(spec: extension.Extension, made: Any, shape: tuple[int, ...],
     finite."""
     found = torch.as_tensor(made) if isinstance(made, (torch.Tensor, np.ndarray, list)) else None
     if found is None or tuple(found.shape) != shape:
-        given = _shown(made) if found is None else f"one of shape {tuple(found.shape)}"
+        given = _returned_text(made) if found is None else f"one of shape {tuple(found.shape)}"
         raise model.UserError(f"{spec.function}: must return a tensor of shape {shape}, not {given}")
     if not bool(torch.isfinite(found.detach()).all()):
         raise model.UserError(f"{spec.function}: must return finite numbers; some are not")
     return found.to(dtype)
 
 
-def _each(made: Any, kind: Callable[[Any], T]) -> list[T] | None:
+def _converted(made: Any, kind: Callable[[Any], T]) -> list[T] | None:
     """Every item as `kind` reads it; None where there are no items, or one is of another kind."""
     try:
         return [kind(item) for item in made]
@@ -182,7 +182,7 @@ def _each(made: Any, kind: Callable[[Any], T]) -> list[T] | None:
         return None
 
 
-def _shown(made: Any) -> str:
+def _returned_text(made: Any) -> str:
     """What a function returned, with how many items where it has some."""
     size = f"{len(made)}: " if hasattr(made, "__len__") else ""
     return f"{size}{made!r}"[:60]
@@ -209,9 +209,11 @@ class FunctionSampler(samplers.Sampler):
     def select(self, m: int, step: int) -> list[int]:
         """The ids that the function chooses. Raises UserError when they are not m ids of the sets."""
         made = extension.call_loaded(self.spec, self.function, m, step, self.seed, self.tries.copy(), self.passes.copy())
-        ids = _each(made, operator.index)  # int() would cut 3.7 to another prompt's id
+        ids = _converted(made, operator.index)  # int() would cut 3.7 to another prompt's id
         if ids is None or len(ids) != m or not all(0 <= i < len(self.tries) for i in ids):
-            raise model.UserError(f"{self.spec.function}: must return {m} ids in [0, {len(self.tries)}), not {_shown(made)}")
+            raise model.UserError(
+                f"{self.spec.function}: must return {m} ids in [0, {len(self.tries)}), not {_returned_text(made)}"
+            )
         return ids
 
     def observe(self, step: int, outcomes: Sequence[samplers.Outcome]) -> None:

@@ -220,7 +220,7 @@ def judged_batch(run: RunState, played: Played, ids: list[int], asks: requests.R
     made_by, longest = rollouts.request.tolist(), int(rollouts.lengths.max())
     of_row = [asks[number] for number in made_by]
     row_ids = [ids[ask.slot] for ask in of_row]
-    written = [t[:n] for t, n in zip(rollouts.tokens.tolist(), rollouts.lengths.tolist(), strict=True)]
+    written = rollouts.written()
     completions = run.tokenizer.decode_batch(written)
     whole = [ask.given + completion for ask, completion in zip(of_row, completions, strict=True)]
     found = score_rollouts(run, played, row_ids, written, completions, whole)
@@ -361,9 +361,7 @@ def _mean_rewards(
     drawn = sampling(run, step)
     found = run.engine.generate(asked, drawn if n else drawn._replace(temperature=0.0, heat=None))
     made_by = found.request.tolist()
-    lengths = zip(found.lengths.tolist(), made_by, strict=True)
-    ends = [min(length, spec.max_completion_length - len(stems[i])) for length, i in lengths]
-    tokens = [stems[i] + row[:end] for i, row, end in zip(made_by, found.tokens.tolist(), ends, strict=True)]
+    tokens = [(stems[i] + row)[: spec.max_completion_length] for i, row in zip(made_by, found.written(), strict=True)]
     rows = [pool.rows[int(batch.ids[places[i][0]])] for i in made_by]
     cut = [row[-1:] != [run.special.eos] for row in tokens]
     rewards, _ = judged_completions(spec, rows, run.tokenizer.decode_batch(tokens), run.graders, cut)

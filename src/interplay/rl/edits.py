@@ -177,8 +177,8 @@ def information_mask(spec: specs.InformationMask, batch: Batch, advantage: Tenso
     """Tokens that begin behind `begin` and up to `end`, that included, bear no loss (SSRL, arXiv:2508.10874)."""
     information = re.compile(f"(?<={re.escape(spec.begin)}).*?(?:{re.escape(spec.end)}|$)", re.DOTALL)
     bears = bears.clone()
-    for row, text in enumerate(batch.completions):
-        starts = now.offsets(batch.tokens[row, : int(batch.lengths[row])].tolist(), text)
+    for row, (tokens, text) in enumerate(zip(batch.written(), batch.completions, strict=True)):
+        starts = now.offsets(tokens, text)
         found = [match.span() for match in information.finditer(text)]
         inside = [place for place, start in enumerate(starts) if any(low <= start < high for low, high in found)]
         bears[row, inside] = False
@@ -204,7 +204,7 @@ def conflicts(batch: Batch, advantage: Tensor) -> Tensor:
     """(N,T) int64: from how many ends, start and end, a token of a completion with an advantage (N,) other than 0 is at the same
     place in one of the other sign of its group, as long as every place before (after) it is such a token, too."""
     found = torch.zeros(batch.tokens.shape, dtype=torch.int64)
-    tokens = [row[:length] for row, length in zip(batch.tokens.tolist(), batch.lengths.tolist(), strict=True)]
+    tokens = batch.written()
     for group in batch.groups.unique():
         here = (batch.groups == group).nonzero()[:, 0].tolist()
         sides = {sign: [i for i in here if float(advantage[i]) * sign > 0] for sign in (1, -1)}

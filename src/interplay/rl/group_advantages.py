@@ -90,9 +90,15 @@ def leave_one_out(spec: specs.LeaveOneOutAdvantage, batch: Batch, now: StepConte
     An excluded row is compared with all rows of the baseline."""
     counted = batch.baseline_mask()
     found = left_out(batch.rewards, batch.groups, counted)
-    if spec.normalize_advantages and counted.any():
-        found = (found - now.by.mean(found[counted])) / (spread(found[counted], now.by) + EPSILON)
-    return over_tokens(found, batch)
+    return over_tokens(over_batch(found, counted, now.by) if spec.normalize_advantages else found, batch)
+
+
+def over_batch(values: Tensor, counted: Tensor, by: exact.Functions) -> Tensor:
+    """(N,) float64 values less their mean and over their deviation, of the rows that are `counted` (N,) bool; unchanged where
+    none is."""
+    if not counted.any():
+        return values
+    return (values - by.mean(values[counted])) / (spread(values[counted], by) + EPSILON)
 
 
 def left_out(rewards: Tensor, groups: Tensor, counted: Tensor) -> Tensor:
@@ -182,9 +188,7 @@ def gdpo(spec: specs.DecoupledAdvantage, batch: Batch, now: StepContext) -> Tens
         total += weight * compared(specs.GroupAdvantage(), batch.parts[name].double(), batch.groups, counted)
     if spec.whiten == "tokens":
         return whitened_over(total[:, None].expand(mask.shape), mask, now.by).float()
-    if spec.whiten == "completions" and counted.any():
-        total = (total - now.by.mean(total[counted])) / (spread(total[counted], now.by) + EPSILON)
-    return over_tokens(total, batch)
+    return over_tokens(over_batch(total, counted, now.by) if spec.whiten == "completions" else total, batch)
 
 
 def grpo_passk(spec: specs.MaximumAdvantage, batch: Batch, now: StepContext) -> Tensor:

@@ -320,12 +320,12 @@ class Member(NamedTuple):
     """A loss."""
 
     loss: Callable[..., tuple[Tensor, dict[str, Tensor]]]
-    """`(spec, Seen) -> (loss of each token (n,T), sums)`; the sums are scalars over the tokens of the mask, logged as means."""
+    """`(spec, MicroBatch) -> (loss of each token (n,T), sums)`; sums are scalars over the tokens of the mask, logged as means."""
     sums: tuple[str, ...] = ()
     """Names of the sums."""
     prepare: Callable[..., dict[str, Tensor]] | None = None
-    """`(spec, Whole) -> (N,T) tensors by name`: what the loss must know of the whole optimiser step, at the price of a forward
-    pass; they come back as `Seen.prepared`."""
+    """`(spec, FullBatch) -> (N,T) tensors by name`: what the loss reads of the whole optimiser step, at the price of a forward
+    pass; they come back as `MicroBatch.prepared`."""
     every_row: bool = False
     """Whether rows without an advantage have a gradient, too."""
 

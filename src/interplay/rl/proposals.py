@@ -57,7 +57,7 @@ def write_proposals(spec: TeachSpec, engine: Engine, special: text.Special, end:
     asks = [Request(ids, random.stream_key("proposal"), number, 1) for number, ids in enumerate(prompts)]
     rollouts = engine.generate(asks, sampling)
     longest = int(rollouts.lengths.max())
-    texts = [row[:n] for row, n in zip(rollouts.tokens.tolist(), rollouts.lengths.tolist(), strict=True)]
+    texts = rollouts.written()
     return Batch(
         row=torch.arange(count),
         ids=torch.zeros(count, dtype=torch.int64),

@@ -33,7 +33,7 @@ def measure_step(drawn: Batch, advantage: torch.Tensor, by: exact.Functions = ex
     about, whatever shaping adds or takes; effective_ratio: share of rows with an advantage (arXiv:2510.01135); entropy:
     mean of -log p over the sampled tokens, an unbiased estimate of the policy's entropy per token in nats; length: mean tokens of
     a completion; truncated: share that the limit cut."""
-    alone = drawn if drawn.excluded is None else take(drawn, drawn.baseline_mask().nonzero()[:, 0])
+    alone = _counted(drawn)
     mask, right = drawn.mask(), alone.right.float()
     _, member, size = torch.unique(alone.groups, return_inverse=True, return_counts=True)
     passes = torch.zeros(len(size)).index_add_(0, member, right)
@@ -52,6 +52,11 @@ def measure_step(drawn: Batch, advantage: torch.Tensor, by: exact.Functions = ex
         "truncated": float(drawn.truncated.double().mean()),
         "groups": float(len(size)),
     }
+
+
+def _counted(drawn: Batch) -> Batch:
+    """The rows that count in statistics."""
+    return drawn if drawn.excluded is None else take(drawn, drawn.baseline_mask().nonzero()[:, 0])
 
 
 def _all(values: torch.Tensor, by: exact.Functions) -> torch.Tensor:
@@ -115,9 +120,10 @@ def rank_steps(batch: Batch, advantage: torch.Tensor, now: StepContext) -> dict[
     one number are compared, since an advantage that merely falls along a completion would else rank them. GRPO's, one for a
     completion, has (1 + the share of pairs in which the completion of j is right) / 2: what the outcome alone gives."""
     places: dict[tuple[int, int], tuple[list[float], list[float]]] = {}
+    written = batch.written()
     for i in batch.sampled_now().nonzero()[:, 0].tolist():
         steps = rewards.judged_steps(now.rows[int(batch.ids[i])], batch.completions[i]) or []
-        starts = now.offsets(batch.tokens[i, : int(batch.lengths[i])].tolist(), batch.completions[i])
+        starts = now.offsets(written[i], batch.completions[i])
         values = advantage[i].tolist()
         for step in steps:
             inside = [value for value, start in zip(values, starts, strict=False) if step.start <= start < step.end]
@@ -289,8 +295,8 @@ def _rollout(step: int, pool: Pool, drawn: Batch, advantage: torch.Tensor, i: in
 def history(step: int, pool: Pool, drawn: Batch) -> list[dict[str, int]]:
     """One entry per group, in the order drawn."""
     entries: dict[int, dict[str, int]] = {}
-    whole = drawn if drawn.excluded is None else take(drawn, drawn.baseline_mask().nonzero()[:, 0])
-    for group, prompt, verdict in zip(whole.groups.tolist(), whole.ids.tolist(), whole.verdicts, strict=True):
+    counted = _counted(drawn)
+    for group, prompt, verdict in zip(counted.groups.tolist(), counted.ids.tolist(), counted.verdicts, strict=True):
         row = pool.rows[prompt]
         entry = entries.setdefault(group, {"step": step, "set": row.set, "index": row.index, "n": 0, "passes": 0})
         entry["n"] += 1

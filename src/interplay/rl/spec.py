@@ -210,6 +210,10 @@ class RLSpec(TrainedSpec, ExactSpec, TunedSpec):
     seed: Natural = 0
     """Order of prompts and noise of sampling."""
 
+    def updates_per_step(self) -> int:
+        """Optimiser steps of a rollout step."""
+        return self.method.loss.num_iterations * self.minibatches
+
     @model_validator(mode="before")
     @classmethod
     def _minibatches_of_method(cls, value: Any) -> Any:

@@ -48,7 +48,7 @@ class School(NamedTuple):
 
 
 def weights(decoder: Decoder) -> Weights:
-    """A copy of what a model knows."""
+    """A copy of the parameters of a model."""
     return {name: parameter.detach().clone() for name, parameter in decoder.named_parameters()}
 
 

@@ -66,7 +66,7 @@ def settings(spec: RLSpec, how: execution.Run, out: Path, longest: int) -> dict[
     loss = spec.method.loss
     rows = spec.prompts_per_step * spec.method.allocation.num_generations // (how.processes * spec.minibatches)
     fit = how.micro_batch_tokens // (longest + spec.max_completion_length)
-    chosen = shared.arguments(spec, how, out, spec.steps * updates(spec), rows, fit)
+    chosen = shared.arguments(spec, how, out, spec.steps * spec.updates_per_step(), rows, fit)
     weighed = "dapo" if loss.loss_type == "bnpo" else loss.loss_type  # equal where an optimiser step has the whole batch
     return dict(
         **chosen,
@@ -80,11 +80,6 @@ def settings(spec: RLSpec, how: execution.Run, out: Path, longest: int) -> dict[
         model_init_kwargs={"dtype": "float32"},
         shuffle_dataset=False,
     )
-
-
-def updates(spec: RLSpec) -> int:
-    """Optimiser steps of a step."""
-    return spec.method.loss.num_iterations * spec.minibatches
 
 
 class Trainer(trl.GRPOTrainer):
@@ -132,7 +127,7 @@ class Recorder(shared.Recorder):
     batch: Batch
 
     def __init__(self, run: assembly.RunState, decoder: Decoder, out: Path, saves: execution.Saves) -> None:
-        super().__init__(run.spec, run.spec.steps, out, saves, updates(run.spec))
+        super().__init__(run.spec, run.spec.steps, out, saves, run.spec.updates_per_step())
         self.run_state, self.decoder = run, decoder
         self.sums: dict[str, float] = {}
         self.peaks: dict[str, float] = {}
@@ -155,7 +150,7 @@ class Recorder(shared.Recorder):
 
     def rollouts(self, prompts: list[str], trainer: Any) -> dict[str, Any]:
         """The completions of a step, of which each process gets its share (`rollout_func`)."""
-        spec, step = self.spec, trainer.state.global_step // updates(self.spec) + 1
+        spec, step = self.spec, trainer.state.global_step // self.spec.updates_per_step() + 1
         self.load_into(self.decoder)
         ids = self.run_state.sampler.select(spec.prompts_per_step, step)
         self.batch = draw.draw_batch(self.run_state, ids, draw.step_context(self.run_state, step), Counter())

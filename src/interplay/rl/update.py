@@ -1,12 +1,11 @@
 """One step's optimiser steps: `num_iterations` passes over the batch, each in `minibatches` parts, each part in micro-batches."""
 
-import math
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from interplay.core import model, random
+from interplay.core import random
 from interplay.kernels import exact
 from interplay.model import device, heads
 from interplay.model.decoder import Decoder
@@ -106,7 +105,7 @@ def update(learner: Learner, batch: Batch, advantage: Tensor, step: int, bears: 
     spec = learner.spec
     bears = bearing(spec.method.loss, batch) if bears is None else bears
     parts = [part for part in _parts(spec, batch, advantage, bears) if _moves(spec.method.loss, batch, part)]
-    steps_per_batch = spec.method.loss.num_iterations * spec.minibatches
+    steps_per_batch = spec.updates_per_step()
     old = _old_logprobs(learner, batch, parts) if steps_per_batch > 1 and parts else None
     summed = (*losses.MEMBERS[spec.method.loss.name].sums, "kl_old", *(("kl",) if spec.method.loss.refers() else ()), DIFFERENCE)
     totals = dict.fromkeys(("loss", "grad_norm", "optimizer_steps", "tokens", *summed, LARGEST, RATIO), 0.0)
@@ -116,10 +115,7 @@ def update(learner: Learner, batch: Batch, advantage: Tensor, step: int, bears: 
             norm = float(
                 optimizer.apply_gradients(learner.optimizers, list(learner.policy.parameters()), spec.optimizer.max_grad_norm)
             )
-            if not (math.isfinite(sums["loss"]) and math.isfinite(norm)):
-                raise model.PermanentError(
-                    f"step {step} of {spec.steps}: loss {sums['loss']}, gradient norm {norm}; lower the learning rate"
-                )
+            optimizer.check_finite(step, spec.steps, sums["loss"], norm)
             for name, value in {**sums, "grad_norm": norm, "optimizer_steps": 1.0}.items():
                 totals[name] = max(totals[name], value) if name in (LARGEST, RATIO) else totals[name] + value
     return {**_means(totals), "trained_tokens": float(bears.sum())}

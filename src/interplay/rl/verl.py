@@ -3,7 +3,6 @@ verl runs in processes, and mostly in an environment, of its own: rl/verl_config
 
 import contextlib
 import json
-import math
 import os
 import shutil
 import signal
@@ -19,11 +18,12 @@ import pyarrow.parquet as pq
 import torch
 from tokenizers import Tokenizer
 
-from interplay.core import artifact, execution, model
+from interplay.core import artifact, execution
 from interplay.core.digest import canonical
 from interplay.core.metrics import Metrics, Progress, read, telemetry, whole_lines
 from interplay.data import audit, foreign, sets, tokenizer as text, trajectory
 from interplay.model import folder
+from interplay.optim import optimizer
 from interplay.rl import advantage_spec, group_advantages, records, rewards, sampler, samplers
 from interplay.rl.assembly import offline_outcomes
 from interplay.rl.batch import Batch
@@ -306,9 +306,7 @@ class Recorder:
         critic, values = self.spec.method.critic, {name: float(theirs[key]) for name, key in THEIRS.items() if key in theirs}
         if warming := critic is not None and step <= critic.warmup_steps:  # verl updates no policy then, and logs nothing of it
             values |= {"loss": 0.0, "grad_norm": 0.0}
-        if not all(math.isfinite(values[name]) for name in ("loss", "grad_norm")):
-            found = f"loss {values['loss']}, gradient norm {values['grad_norm']}"
-            raise model.PermanentError(f"step {step} of {self.spec.steps}: {found}; lower the learning rate")
+        optimizer.check_finite(step, self.spec.steps, values["loss"], values["grad_norm"])
         spec, batch = self.spec, self.batch(step)
         chosen, paid = spec.method.advantage, batch.rewards.double()
         if isinstance(chosen, advantage_spec.GroupAdvantage):
@@ -321,7 +319,7 @@ class Recorder:
             **records.drawn_shares(batch, self.pool),
             **values,
             "prompt_tokens": float(sum(self.lengths[i] for i in batch.ids.tolist())),
-            "optimizer_steps": float(not warming and spec.method.loss.num_iterations * spec.minibatches),
+            "optimizer_steps": float(not warming and spec.updates_per_step()),
             "trained_tokens": float(batch.lengths.sum()),
             **self.sampler_metrics(step),
         }

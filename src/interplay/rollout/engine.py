@@ -23,7 +23,7 @@ from interplay.rollout.request import Request, Rollouts, Sampling, assemble, dra
 # Replicas of a stage that samples, in one process: each runs as it would alone, but that all draw their completions together,
 # from stacked weights and in batched products.
 #
-# A replica is a coroutine: a call in a thread of its own, of which one runs at a time, and only until it wants completions. So
+# A replica is a coroutine: a call in a thread of its own, of which one runs at a time, and only until it requests completions. So
 # nothing that it calls has to be safe among threads, and what is drawn together depends on the replicas and not on their speed.
 # A limit of time that needs the main thread's alarm (math-verify's, of problems of family qa) does not hold in them.
 
@@ -198,7 +198,7 @@ def engine(
         return Native(decoder, how, dtype)
     if isinstance(decoder, Composed | Lagged):
         pair = "an unlearnt one with an assistant" if isinstance(decoder, Composed) else "a policy in the nucleus of another"
-        raise model.UserError(f"engine = {name!r}: samples from single models; {pair} wants 'native'")
+        raise model.UserError(f"engine = {name!r}: samples from single models; {pair} needs 'native'")
     if name == "hf":
         return HuggingFace(decoder, how, dtype)
     if name == "vllm":
@@ -207,7 +207,7 @@ def engine(
 
 
 def _vllm(decoder: Decoder, how: execution.Run, dtype: torch.dtype, source: Path | None) -> Engine:
-    """vLLM where the run block wants it."""
+    """vLLM where the run block names it."""
     if source is None:
         raise model.UserError("engine = 'vllm': samples from a model folder, and this model has none; write native")
     if missing := metrics.without_extra("vllm"):

@@ -43,8 +43,7 @@ class Asked:
         character."""
         asked = [Request(prompt, i, 0, 1) for i, prompt in enumerate(text.encode_texts(self.encoder, texts))]
         drawn = self.engine.generate(asked, Sampling(0.0, 1.0, 0, most, 0, self.special.eos, self.special.pad))
-        lengths = drawn.lengths.tolist()
-        return self.encoder.decode_batch([tokens[:n] for tokens, n in zip(drawn.tokens.tolist(), lengths, strict=True)])
+        return self.encoder.decode_batch(drawn.written())
 
     def without_special(self, said: str) -> str:
         """A text that cannot end a turn of the judge's template: without its special tokens."""

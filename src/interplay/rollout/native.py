@@ -314,10 +314,10 @@ def _complete(
             places, finished, drawn = _retire(caches, len(samplings), places, finished, drawn)
             step_from = Replay(follow, finished.long(), warm=True) if graphs else follow
         drawn = step_from(drawn.view_as(finished), step)
-    return list(_made(batches, samplings, width, tokens, logprobs))
+    return list(_rollouts_by_replica(batches, samplings, width, tokens, logprobs))
 
 
-def _made(
+def _rollouts_by_replica(
     batches: Sequence[list[tuple[int, Request]]], samplings: Sequence[Sampling], width: int, tokens: Tensor, logprobs: Tensor
 ) -> Iterator[Rollouts]:
     """Each replica's part of tokens (rows, T), without spare places and up to its own limit."""

@@ -4,7 +4,7 @@ sample, position); drawing tokens from logits."""
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from weakref import WeakSet
 
 import numpy as np
@@ -184,6 +184,24 @@ class Rollouts(NamedTuple):
     """(N, T) float32: log-probabilities at the temperature that the token had, before top-p and top-k; 0 after the end."""
     truncated: torch.Tensor
     """(N,) bool: ended by the length limit."""
+
+    def written(self) -> list[list[int]]:
+        """Each completion without what pads it."""
+        return unpadded(self.tokens, self.lengths)
+
+
+def unpadded(rows: torch.Tensor, lengths: torch.Tensor) -> list[list[Any]]:
+    """Rows (N, T) as lists, each as long as `lengths` (N,) says."""
+    return [row[:length] for row, length in zip(rows.tolist(), lengths.tolist(), strict=True)]
+
+
+def select_rows(value: Any, rows: Tensor) -> Any:
+    """The given rows (M,) int64 of a tensor, of a list, or of each value of a dict; None of None."""
+    if isinstance(value, Tensor):
+        return value[rows]
+    if isinstance(value, dict):
+        return {name: select_rows(item, rows) for name, item in value.items()}
+    return value if value is None else [value[i] for i in rows.tolist()]
 
 
 def split(requests: list[Request], rows: int) -> list[list[tuple[int, Request]]]:

@@ -12,7 +12,7 @@ from interplay.core.model import UserError
 from interplay.data.steps.turns import Library
 from interplay.data.trajectory import Kind, Segment
 from interplay.rollout.engine import Engine
-from interplay.rollout.request import Kept, Request, Rollouts, Sampling
+from interplay.rollout.request import Kept, Request, Rollouts, Sampling, select_rows
 from interplay.tasks.family import World
 from interplay.tasks.transcripts import MARK, UNANSWERED
 from interplay.tasks.verdict import Row, Verdict
@@ -155,14 +155,19 @@ class Thread:
 
     def episode(self) -> tuple[Segment, ...]:
         """All up to the last turn, each turn with its verdict."""
-        kept = list(self.segments)
-        while kept and kept[-1].kind == "observation":
-            kept.pop()
         verdicts = [verdict for _, verdict in self.verdicts]
         return tuple(
             one if one.kind != "action" or (known := verdicts[one.turn]) is None else one._replace(answer=bool(known.answer))
-            for one in kept
+            for one in without_last_observations(self.segments)
         )
+
+
+def without_last_observations(segments: Sequence[Segment]) -> list[Segment]:
+    """Without what is read behind the last turn."""
+    kept = list(segments)
+    while kept and kept[-1].kind == "observation":
+        kept.pop()
+    return kept
 
 
 def opened(setting: Setting, asked: Sequence[Request]) -> list[Thread]:
@@ -190,12 +195,11 @@ def sample_turns(
 
 
 def _write(setting: Setting, threads: Sequence[Thread], made: Rollouts) -> None:
-    lengths, chances = made.lengths.tolist(), made.logprobs.tolist()
-    written = [tokens[:n] for tokens, n in zip(made.tokens.tolist(), lengths, strict=True)]
+    written, chances = made.written(), made.logprobs.tolist()
     texts = setting.decode(written)
     for i, thread in enumerate(threads):
         stopped = setting.stop is not None and setting.stop in texts[i]
-        kept, text = _up_to(setting, written[i]) if stopped else (lengths[i], texts[i])
+        kept, text = _up_to(setting, written[i]) if stopped else (len(written[i]), texts[i])
         said = Segment("action", text.replace(MARK, ""), len(thread.said), thread.seat)
         thread.segments.append(said._replace(tokens=written[i][:kept], logprobs=chances[i][:kept]))
         thread.truncated = bool(made.truncated[i]) and not stopped
@@ -265,9 +269,7 @@ def parted_rows(thread: Thread, trained: bool = True) -> list[Line]:
     acted = [one for one in whole_episode if one.kind == "action"]
     for number, (prompt, start) in enumerate(thread.parts):
         stop = starts[number + 1] if number + 1 < len(starts) else len(whole_episode)
-        part = [one for one in whole_episode[start:stop] if one.kind != "context"]
-        while part and part[-1].kind == "observation":
-            part.pop()
+        part = without_last_observations([one for one in whole_episode[start:stop] if one.kind != "context"])
         tokens, logprobs, observed = list[int](), list[float](), list[bool]()
         places = dict[int, tuple[int, int]]()
         for one in part:
@@ -329,20 +331,12 @@ def only(played: Played, rows: torch.Tensor | None) -> Played:
     if rows is None or bool(rows.all()):
         return played
     kept = rows.nonzero()[:, 0]
-    picked = kept.tolist()
-
-    def pick(value: Any) -> Any:
-        if isinstance(value, torch.Tensor):
-            return value[kept]
-        return value if value is None else [value[i] for i in picked]
-
-    rollouts = Rollouts(*map(pick, played.rollouts))
+    rollouts = Rollouts(*(select_rows(value, kept) for value in played.rollouts))
     width = int(rollouts.lengths.max()) if len(kept) else 0
     rollouts = rollouts._replace(tokens=rollouts.tokens[:, :width], logprobs=rollouts.logprobs[:, :width])
-    observed = None if played.observed is None else pick(played.observed)[:, :width]
-    more = {
-        name: pick(getattr(played, name)) for name in ("turns", "prompts", "excluded", "seats", "segments", "learnt", "policy")
-    }
+    observed = None if played.observed is None else played.observed[kept, :width]
+    names = ("turns", "prompts", "excluded", "seats", "segments", "learnt", "policy")
+    more = {name: select_rows(getattr(played, name), kept) for name in names}
     return played._replace(rollouts=rollouts, observed=observed, **more)
 
 

@@ -73,7 +73,7 @@ class Graph:
         return found
 
     def _missing(self, refs: Iterable[str]) -> list[str]:
-        wanted = dict.fromkeys(ref.partition("@")[0] for ref in refs)
+        wanted = dict.fromkeys(artifact.ref_digest(ref) for ref in refs)
         return [digest for digest in wanted if not self._done(digest)]
 
     def targets(self) -> list[str]:
@@ -90,11 +90,11 @@ class Graph:
         """Dependencies of a stage that are still missing, without those that another of them has to wait for: a report reads all
         that the evaluations do, and each file costs Snakemake time."""
         if self.finished:
-            wanted = dict.fromkeys(ref.partition("@")[0] for ref in self.stages[digest].deps.values())
+            wanted = dict.fromkeys(self.stages[digest].inputs())
             return [self._records[dep] for dep in wanted if self._done(dep)]
         members = self.shared[digest].members if digest in self.shared else [digest]
         missing = self._missing(ref for member in members for ref in self.stages[member].deps.values())
-        waited = {ref.partition("@")[0] for dep in missing for ref in self.stages[dep].deps.values()}
+        waited = {ref for dep in missing for ref in self.stages[dep].inputs()}
         return list(dict.fromkeys(self._records[dep] for dep in missing if dep not in waited))
 
     def share(self, jobs: list[slurm.Shared]) -> None:
@@ -390,7 +390,7 @@ def partial_report(graph: Graph, plan: Plan) -> str:
     from interplay.report.write import page as write_page  # pandas and matplotlib, which a run without a failure does not need
 
     try:
-        spec, stages = catalog.report_spec(plan), catalog.plan_json(plan)
+        spec, stages = plan.report_spec(), plan.stages_json()
         page = write_page.render_partial(spec, stages, graph.results, graph.by_name(plan) / "partial")
     except (model.UserError, OSError) as error:
         return f"no partial report of {plan.study}: {error}"

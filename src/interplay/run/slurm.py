@@ -156,9 +156,9 @@ def share(stages: Iterable[Stage], seconds: Mapping[str, float], minutes: float,
     given = {stage.digest: stage for stage in stages} if minutes else {}
     depth: dict[str, int] = {}
     together: dict[tuple[int, int, int], list[str]] = {}
-    for digest in artifact.closure(given, lambda one: [ref for ref in _needed(given[one]) if ref in given]):
+    for digest in artifact.closure(given, lambda one: [ref for ref in given[one].inputs() if ref in given]):
         run = given[digest].run
-        depth[digest] = 1 + max((depth[ref] for ref in _needed(given[digest]) if ref in given), default=0)
+        depth[digest] = 1 + max((depth[ref] for ref in given[digest].inputs() if ref in given), default=0)
         if 0 < seconds[digest] <= SHORT_SECONDS and run.processes == run.stack == run.nodes == 1:
             together.setdefault((depth[digest], run.threads, run.gpus), []).append(digest)
     found = []
@@ -170,10 +170,6 @@ def share(stages: Iterable[Stage], seconds: Mapping[str, float], minutes: float,
             _shared(members, [given[one].run for one in members], taken / count, site) for members in parts if len(members) > 1
         ]
     return found
-
-
-def _needed(stage: Stage) -> list[str]:
-    return [artifact.split_ref(ref)[0] for ref in stage.deps.values()]
 
 
 def _shared(members: list[str], runs: list[execution.Run], seconds: float, site: Site) -> Shared:

@@ -235,7 +235,7 @@ def _ready(folder: Path) -> bool:
     if artifact.done(folder) or not (folder / "stage.json").exists() or (folder / "failure.json").exists():
         return False
     refs = artifact.read_json(folder / "stage.json")["deps"].values()
-    return all(any(folder.parent.parent.glob(f"*/{artifact.split_ref(ref)[0]}/record.json")) for ref in refs)
+    return all(any(folder.parent.parent.glob(f"*/{artifact.ref_digest(ref)}/record.json")) for ref in refs)
 
 
 def _fits(one: Job, other: Job) -> bool:

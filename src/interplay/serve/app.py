@@ -18,7 +18,7 @@ from starlette.routing import Route
 
 from interplay.core import artifact, model
 from interplay.kinds.table import KINDS
-from interplay.results import catalog, progress
+from interplay.results import progress
 from interplay.serve import data
 from interplay.study.plan import Plan
 
@@ -144,7 +144,7 @@ def _static(place: data.Place, request: Request) -> Response:
 
 def _study(place: data.Place, request: Request) -> Response:
     plan = _plan(place, request.query_params)
-    spec = catalog.report_spec(plan)
+    spec = plan.report_spec()
     return _page("study.html.jinja", plan=plan, question=spec.question, checks=progress.CHECKS, equal=data.equal_arms(spec))
 
 
@@ -165,7 +165,7 @@ def _stage(place: data.Place, request: Request) -> Response:
     plan = _plan(place, given)
     if folder.name not in plan.stages:
         raise model.UserError(f"{folder.name} is no stage of {plan.study} at scale {plan.scale}")
-    known = {digest: stage.as_json() for digest, stage in plan.stages.items()}
+    known = plan.stages_json()
     text = stage_view.stage_card(folder.name, None, known, [f"{plan.study}.{plan.scale}"], place.results, place.logs, False)
     stage = plan.stages[folder.name]
     return _page("stage.html.jinja", plan=plan, stage=stage, address=plan.address(stage), card=text)

@@ -97,7 +97,7 @@ def _plan_of(results: Path, report: str, at: str) -> Plan:
     report."""
     stages = {digest: _typed(stage) for digest, stage in _described(results, report).items()}
     bare = Plan("", "", stages, report)
-    spec = catalog.report_spec(bare)
+    spec = bare.report_spec()
     named = {digest: name for name, digest in reversed(catalog.readable_names(bare).items())}
     labelled = {digest: Stage(**{**vars(stage), "label": named.get(digest, stage.label)}) for digest, stage in stages.items()}
     return Plan(spec.study, spec.scale, labelled, report, at=at)
@@ -132,7 +132,7 @@ def live_state(place: Place, plan: Plan) -> dict[str, Any]:
     running = any(one.state == "running" for one in seen)
     page = artifact.folder(place.results, "report", plan.report) / "report.html"
     return {
-        "arms": list(dict.fromkeys(row.arm for row in catalog.report_spec(plan).arms)),
+        "arms": plan.report_spec().arm_names(),
         "done": sum(one.state == "done" for one in seen),
         "total": len(seen),
         "running": running,
@@ -156,7 +156,7 @@ def stage_names(stages: Mapping[str, Stage]) -> dict[str, str]:
     readers: dict[str, list[str]] = {}
     for digest, stage in stages.items():
         for ref in stage.deps.values():
-            readers.setdefault(artifact.split_ref(ref)[0], []).append(digest)
+            readers.setdefault(artifact.ref_digest(ref), []).append(digest)
     inside = {digest: "@" in label for digest, label in names.items()}
     found: dict[str, dict[str, list[str]]] = {}
     for digest in equal:
@@ -214,10 +214,9 @@ class Series(NamedTuple):
 def series_of(plan: Plan, arm: str | None = None) -> list[Series]:
     """The training stages of a plan, or of one of its arms, each once for each arm that has it."""
     found: dict[tuple[str, str], Series] = {}
-    for row in catalog.report_spec(plan).arms:
+    for row in plan.report_spec().arms:
         for step in row.path if arm in (None, row.arm) else ():
-            digest = artifact.split_ref(step.digest)[0]
-            found.setdefault((digest, row.arm), Series(row.arm, row.seed, step.name, digest, plan.study))
+            found.setdefault((step.digest, row.arm), Series(row.arm, row.seed, step.name, step.digest, plan.study))
     return [one for one in found.values() if table.length_key(plan.stages[one.digest].kind)]
 
 
@@ -226,8 +225,8 @@ def equal_arms(spec: ReportSpec) -> list[tuple[str, str]]:
     and curves are shown once, under the earlier arm."""
     first: dict[tuple[Any, ...], str] = {}
     found = []
-    for arm in dict.fromkeys(row.arm for row in spec.arms):
-        path = tuple((row.seed, *((step.digest, step.step) for step in row.path)) for row in spec.arms if row.arm == arm)
+    for arm in spec.arm_names():
+        path = tuple((row.seed, *((step.digest, step.step) for step in row.path)) for row in spec.rows_of(arm))
         if (other := first.setdefault(path, arm)) != arm:
             found.append((arm, other))
     return found
@@ -251,7 +250,7 @@ def curves(place: Place, plans: Mapping[Series, Plan], stage: str, metric: str) 
     points = {one: _points(known, shown) for one, known in of_stage.items()}
     first = {one.digest: one for one in reversed(of_stage)}
     found = [{**one._asdict(), **points[one]} for one in of_stage if first[one.digest] is one]
-    arms = list(dict.fromkeys(row.arm for plan in plans.values() for row in catalog.report_spec(plan).arms))
+    arms = list(dict.fromkeys(arm for plan in plans.values() for arm in plan.report_spec().arm_names()))
     return {
         "stages": names,
         "stage": chosen,
@@ -309,7 +308,7 @@ def arm_names(place: Place) -> list[dict[str, str]]:
     found = []
     for study, scale in state.launched_studies(place.results):
         plan = launched_plan(place, study, scale)
-        for arm in dict.fromkeys(row.arm for row in catalog.report_spec(plan).arms):
+        for arm in plan.report_spec().arm_names():
             found.append({"address": f"{plan.at}/{arm}", "arm": arm, "study": study, "scale": scale})
     return found
 
@@ -323,7 +322,7 @@ def compare_arms(place: Place, one: tuple[Plan, str], other: tuple[Plan, str], m
     """`interplay compare` of two arms, as text. Raises UserError where they cannot be compared."""
     from interplay.report.inspect import compare  # pandas, for this page only
 
-    stages = {**catalog.plan_json(one[0]), **catalog.plan_json(other[0])}
-    specs: list[ReportSpec] = [catalog.report_spec(plan) for plan, _ in (one, other)]
+    stages = {**one[0].stages_json(), **other[0].stages_json()}
+    specs: list[ReportSpec] = [plan.report_spec() for plan, _ in (one, other)]
     a, b = (compare.of_arm(f"{plan.at}/{arm}", arm, spec) for (plan, arm), spec in zip((one, other), specs, strict=True))
     return compare.compare(a, b, stages, place.results, metric, None, 3)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
-from interplay.core.artifact import split_ref
+from interplay.core.artifact import ref_digest
 from interplay.core.digest import canonical
 from interplay.core.model import KeyPlace, Model, nearest_name, plural
 from interplay.data.spec import ProblemsSpec
@@ -190,7 +190,7 @@ def check_samples(context: ArmContext, held: Held, rows: Rows, lineups: Mapping[
     Raises UserError at the first that has not."""
     study, place = context.study, context.place
     of_arm = {row.arm: {name: _planned(context.plan, one) for name, one in row.evaluations.items()} for row in rows}
-    for shown in _shown(context, list(of_arm), lineups):
+    for shown in _displayed(context, list(of_arm), lineups):
         if shown.column in study.targets or metric_spec.is_of_run(shown.metric):
             declared.check_on_target(study, rows, context.plan.stages, shown.metric, shown.column, shown.arms, shown.place)
             continue
@@ -229,7 +229,7 @@ def tables_with_k(
     return found
 
 
-def _shown(context: ArmContext, every: list[str], lineups: Mapping[str, report_spec.Lineup]) -> Iterator[Shown]:
+def _displayed(context: ArmContext, every: list[str], lineups: Mapping[str, report_spec.Lineup]) -> Iterator[Shown]:
     study, place = context.study, context.place
     for name, table in study.tables.items():
         yield from _shown_in_table(table, place.key("tables", name), every, lineups.get(name))
@@ -242,8 +242,7 @@ def _shown(context: ArmContext, every: list[str], lineups: Mapping[str, report_s
         test = claim.test
         if test.recorded is None:
             key = "difference" if test.value is None else "value"
-            arms = [arm for arm in (test.arm, test.against) if arm is not None]
-            yield Shown(place.key("claims", number, "test", key), test.metric, test.band, arms)
+            yield Shown(place.key("claims", number, "test", key), test.metric, test.band, test.arms)
     for keys, premise, test in declared.premises(study):
         if (of := premise.of) is not None and premise.recorded is None:
             yield Shown(place.key(*keys), of.value or test.metric, of.band or test.band, list(premise.arms.values()))
@@ -299,14 +298,14 @@ def check_showable(study: Study, rows: Rows, stages: Stages, place: KeyPlace) ->
     _check_curves(study, rows, stages, place)
     tests: dict[str, set[str]] = {}
     for row in rows:
-        tests.setdefault(row.arm, set()).update(split_ref(stages[one].deps["data"])[0] for one in row.evaluations.values())
+        tests.setdefault(row.arm, set()).update(ref_digest(stages[one].deps["data"]) for one in row.evaluations.values())
     ops: dict[str, set[int]] = {}
     """Arm -> ops of its test sets; empty where files and curated sets are among them, whose ops no plan knows."""
     for arm, data in tests.items():
         ops[arm] = sets.ops_of(stages, data) if all(isinstance(stages[one].spec, ProblemsSpec) for one in data) else set()
     for number, claim in enumerate(study.claims):
         test = claim.test
-        for arm in [arm for arm in (test.arm, test.against) if arm is not None and test.recorded is None]:
+        for arm in test.arms if test.recorded is None else ():
             _check_op(test.band, [ops[arm]], f"that {arm} is tested on", place.key("claims", number, "test", "band"))
     declared.check_records(study, rows, stages, place)
     for name, figure in study.figures.items():
@@ -320,7 +319,7 @@ def check_showable(study: Study, rows: Rows, stages: Stages, place: KeyPlace) ->
 
 def _check_curves(study: Study, rows: Rows, stages: Stages, place: KeyPlace) -> None:
     """The last stage of some arm logs what a figure draws by step."""
-    ends = [stages[digest] for digest in dict.fromkeys(split_ref(row.path[-1].digest)[0] for row in rows)]
+    ends = [stages[digest] for digest in dict.fromkeys(row.path[-1].digest for row in rows)]
     for name, figure in study.figures.items():
         if figure.x != "step" or figure.along() or any(is_logged(end.kind, end.spec, figure.y) for end in ends):
             continue
@@ -366,7 +365,7 @@ def check_budgets(matches: list[report_spec.Match], rows: Rows, stages: Stages, 
 def _charge(match: report_spec.Match, part: report_spec.ReportStage, stages: Stages, place: KeyPlace) -> int:
     stage = stages[part.digest]
     spec = canonical(stage.spec)
-    share = share_reached(stage.kind, spec, part.step)
+    share = share_reached(spec, part.step)
     tokens = round(share * paper_tokens(stage.kind, spec))
     if match.budget == "tokens":
         return tokens
@@ -382,7 +381,7 @@ def _charge(match: report_spec.Match, part: report_spec.ReportStage, stages: Sta
 def _ancestors(stages: Stages, digest: str) -> list[str]:
     """The models that a stage descends from with their tokenizer, dependencies first, itself last."""
     deps = stages[digest].deps
-    before = [split_ref(deps[role])[0] for role in ("tokenizer", "init") if role in deps]
+    before = [ref_digest(deps[role]) for role in ("tokenizer", "init") if role in deps]
     return [*(item for dep in before for item in _ancestors(stages, dep)), digest]
 
 

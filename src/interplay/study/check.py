@@ -116,7 +116,7 @@ def _leaves_pair(stage: plan.Stage | None) -> bool:
 
 def _check_before(stage: plan.Stage, stages: Stages, place: KeyPlace) -> None:
     """Training starts from a single model, and an assistant from one of our own layers."""
-    before = stages.get(artifact.split_ref(stage.deps.get("init", ""))[0])
+    before = stages.get(artifact.ref_digest(stage.deps.get("init", "")))
     first = before and first_stage(before, stages)
     if _leaves_pair(stage) and first and is_foreign(source_config(first)):
         why = "transformers computes the model, and an assistant is made of our own layers; write npo"
@@ -138,7 +138,7 @@ def check_engine(stage: plan.Stage, stages: Stages, place: KeyPlace) -> None:
 
 def _check_sampled(stage: plan.Stage, role: str, stages: Stages, place: KeyPlace) -> None:
     engine = getattr(stage.spec, "engine", "native")
-    model = stages.get(artifact.split_ref(stage.deps[role])[0])
+    model = stages.get(artifact.ref_digest(stage.deps[role]))
     first = None if model is None else first_stage(model, stages)
     if first and is_foreign(source_config(first)):
         if getattr(stage.spec, "trainer", "native") == "trl" and role == "init":
@@ -165,7 +165,7 @@ def check_companions(stage: plan.Stage, stages: Stages, place: KeyPlace) -> None
     for role, ref in stage.deps.items():
         if (at := keys.get(role.split(".")[0])) is None:
             continue
-        paired = _leaves_pair(stages.get(artifact.split_ref(ref)[0]))
+        paired = _leaves_pair(stages.get(artifact.ref_digest(ref)))
         if paired and (isinstance(stage.spec, RLSpec) or role == "reference"):
             pair = "a model and an assistant (objective uld), which can be evaluated and does not serve here"
             raise place.key(*at).error(f"an arm leaves {pair}; name one that ends with a single model")
@@ -257,7 +257,7 @@ def _spells(model: str, stages: Stages) -> bool:
 
 def _context_of(model: str, stages: Stages) -> int:
     """Longest sequence that a model declares; 0 where that is not known, or extended by its configuration."""
-    found = stages.get(artifact.split_ref(model)[0])
+    found = stages.get(artifact.ref_digest(model))
     first = found and first_stage(found, stages)
     if first and isinstance(first.spec, PretrainSpec):
         return first.spec.model.max_position_embeddings
@@ -277,10 +277,9 @@ def _check_episode(stage: plan.Stage, stages: Stages, place: KeyPlace) -> None:
     if isinstance(episode, SeatsEpisode):
         return _check_seats(episode, stage, stages, key)
     able = Game if isinstance(episode, SelfPlayEpisode) else Environment if isinstance(episode, EnvironmentEpisode) else None
-    for role, digest in stage.deps.items():
-        data = stages[digest].spec if role.split(".")[0] == "data" and digest in stages else None
-        if able is None or not isinstance(data, ProblemsSpec) or data.transform:
-            continue
+    if able is None:
+        return
+    for role, data in _generated_sets(stage, stages):
         if not isinstance(task_family(data.task), able):
             needs = "a game" if able is Game else "an environment"
             given = f"{role} has those of {data.task.name}; known: {', '.join(families_with(able))}"
@@ -313,14 +312,17 @@ def _check_sources(advantage: TurnsAdvantage, data: ProblemsSpec, role: str, key
 
 def _check_seats(episode: SeatsEpisode, stage: plan.Stage, stages: Stages, key: KeyPlace) -> None:
     """The rules have the seats that are played, and all models the tokenizer of the policy, as far as both are known."""
+    for _, data in _generated_sets(stage, stages):
+        if why := seat_spec.misfit(task_family(data.task), episode.seats, episode.order):
+            raise key.key("seats").error(why)
+
+
+def _generated_sets(stage: plan.Stage, stages: Stages) -> Iterator[tuple[str, ProblemsSpec]]:
+    """(role, spec) of the problem sets of a stage that are generated and that nothing transforms."""
     for role, digest in stage.deps.items():
         data = stages[digest].spec if role.split(".")[0] == "data" and digest in stages else None
-        if (
-            isinstance(data, ProblemsSpec)
-            and not data.transform
-            and (why := seat_spec.misfit(task_family(data.task), episode.seats, episode.order))
-        ):
-            raise key.key("seats").error(why)
+        if isinstance(data, ProblemsSpec) and not data.transform:
+            yield role, data
 
 
 def _own_tokenizer(stage: plan.Stage, stages: Stages) -> str:
@@ -341,7 +343,7 @@ def _check_teacher(stage: plan.Stage, spec: TeachSpec, stages: Stages, place: Ke
         return
     first, learnt = stage, False
     while "init" in first.deps:
-        first = stages[artifact.split_ref(first.deps["init"])[0]]
+        first = stages[artifact.ref_digest(first.deps["init"])]
         learnt |= any(getattr(stages[corpus].spec, "loss_on", "") == "all" for corpus in corpus_inputs(first.deps))
     if not learnt and not isinstance(first.spec, SourceSpec):
         needs = "corpus: {loss_on: all} to a stage before it, or instances"

@@ -355,7 +355,7 @@ def first_stage(model: Stage, stages: Mapping[str, Stage]) -> Stage | None:
     """The first stage of a model's path; None where that was made elsewhere."""
     first: Stage | None = model
     while first is not None and "init" in first.deps:
-        first = stages.get(artifact.split_ref(first.deps["init"])[0])
+        first = stages.get(artifact.ref_digest(first.deps["init"]))
     return first
 
 
@@ -368,7 +368,7 @@ def source_config(source: Stage) -> Mapping[str, Any]:
 
 def tokenizer_of(model: str, stages: Mapping[str, Stage]) -> str:
     """The digest of the tokenizer that a model of the study was built with; empty where it was made elsewhere."""
-    found = stages.get(artifact.split_ref(model)[0])
+    found = stages.get(artifact.ref_digest(model))
     first = found and first_stage(found, stages)
     return first.deps.get("tokenizer", "") if first else ""
 

@@ -34,7 +34,7 @@ def check_different(rows: Rows, made: Arms, place: KeyPlace) -> None:
     things may coincide: a value is the default at one scale and not at another. Raises UserError."""
     seen: dict[tuple[Any, ...], list[str]] = {}
     for row in rows:
-        stages = (row.seed, *(stage.digest for stage in row.path), *row.evaluations.values())
+        stages = (row.seed, *row.digests())
         one = made[row.arm]
         for name in seen.setdefault(stages, []):
             if made[name].group == one.group or made[name].set == one.set:

@@ -5,7 +5,6 @@ targets are on learning curves that are about the same problems."""
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from interplay.core.artifact import split_ref
 from interplay.core.keys import check_mix
 from interplay.core.model import KeyPlace, nearest_name
 from interplay.data.spec import is_whole
@@ -244,7 +243,7 @@ class Read(NamedTuple):
 def _reads(study: Study, rows: list[ReportArm], place: KeyPlace) -> Iterator[Read]:
     for number, claim in enumerate(study.claims):
         own, test, fails = place.key("claims", number), claim.test, claim.fails
-        arms = [arm for arm in (test.arm, test.against) if arm is not None]
+        arms = test.arms
         if test.recorded is not None:
             key = "difference" if test.value is None else "value"
             yield Read(own.key("test"), test.recorded, key, test.metric, arms)
@@ -265,7 +264,7 @@ def check_records(study: Study, rows: list[ReportArm], stages: Stages, place: Ke
             path = {stage.name: stage.digest for row in rows if row.arm == arm for stage in row.path}
             if read.stage not in path:
                 raise read.place.key("recorded").error(f"no stage of {arm}, whose path is {', '.join(path)}", read.stage)
-            _check_recorded_number(read, arm, stages[split_ref(path[read.stage])[0]])
+            _check_recorded_number(read, arm, stages[path[read.stage]])
 
 
 def _check_recorded_number(read: Read, arm: str, stage: Stage) -> None:
@@ -301,7 +300,7 @@ def check_targets(study: Study, rows: list[ReportArm], stages: Stages, bands: It
         parts = [(row, part) for row in rows for part in row.path if part.name == target.stage]
         if not parts:
             raise at.key("stage").error("on the path of no arm, so that there is no curve", target.stage)
-        lengths = [_points(target, row, stages[split_ref(part.digest)[0]], part.step, at) for row, part in parts]
+        lengths = [_points(target, row, stages[part.digest], part.step, at) for row, part in parts]
         if target.points(min(lengths)) > min(lengths):
             many = f"the curve has {min(lengths)} points, so that no run could reach the target; smooth over fewer"
             raise at.key("window").error(many, target.window)
@@ -338,7 +337,7 @@ def check_on_target(
         if part is None:
             remedy = "name arms that have it"
             raise place.error(f"{row.arm} has no stage {target.stage}, so no curve to reach {column}; {remedy}", metric)
-        drawn = {} if target.evaluation else _drawn(target, stages[split_ref(part.digest)[0]])
+        drawn = {} if target.evaluation else _drawn(target, stages[part.digest])
         name, other = first.setdefault(row.seed, (row.arm, drawn))
         if key := next((key for key in drawn if drawn[key] != other[key]), None):
             unlike = f"training curves of {name} and {row.arm} are not about the same problems: {key} differs"

@@ -259,7 +259,7 @@ def models_of_arm(context: ArmContext, arm: str, seed: int) -> tuple[list[Report
             listed = ", ".join(map(str, kept)) or "none"
             why = f"no checkpoint is kept at step {step}; kept: {listed} (see `checkpoints` of the stage)"
             raise context.place.key("arms", combination.group, "path").error(why, part)
-        model = digest if step is None else f"{digest}@{step}"
+        model = path[-1].ref()
         before = before if table.KINDS[stage.kind].ends_path else model
     return path, str(before), context.tokenizer
 
@@ -339,7 +339,7 @@ def _report(base: ArmContext, rows: list[ReportArm], lineups: dict[str, Lineup],
     """Digest of the report, the last stage of a plan; `keys` of its spec are given."""
     plan, study = base.plan, base.study
     every = [*rows, *keys["tuning"]]
-    shown = {digest for row in every for digest in [*(stage.digest for stage in row.path), *row.evaluations.values()]}
+    shown = {digest for row in every for digest in row.digests()}
     shown |= {rung.digest for row in rows for rung in row.rungs}
     blocks = {digest: more for digest, more in plan.blocks.items() if digest in shown}
     shown |= {digest for more in blocks.values() for digest in more}

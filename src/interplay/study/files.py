@@ -233,7 +233,7 @@ def _wanted(target: str, name: str, source: Source, group: str, error: Callable[
         raise error(f"{target}: {name}: an interpolation cannot choose a file; write its name out")
     *words, target = target.split(" ")
     if "override" in words:
-        raise error("a study cannot override the choice of another file; name what it wants instead")
+        raise error("a study cannot override the choice of another file; name the file to take instead")
     folder, _, package = target.partition("@")
     inner = folder.strip("/") if folder.startswith("/") else f"{group}/{folder}".strip("/")
     if package.startswith("_global_"):

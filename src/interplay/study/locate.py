@@ -35,7 +35,7 @@ def locate_error(error: UserError, configs: Path, study: str, scale: str) -> Use
         sources = files.sources(configs, {"study": study, "scale": scale})
     except UserError as broken:
         return broken
-    found = _found(sources, groups[about.file], about.keys)
+    found = _find_places(sources, groups[about.file], about.keys)
     best = max(found, key=lambda one: _rank(one, error.value), default=None)
     if best is None:  # about a key that the file should have
         return type(error)(error.problem, about._replace(line=1), error.value)
@@ -121,7 +121,7 @@ class Found(NamedTuple):
     """The part of the path that the file has not."""
 
 
-def _found(sources: list[Source], group: str, keys: Keys) -> Iterator[Found]:
+def _find_places(sources: list[Source], group: str, keys: Keys) -> Iterator[Found]:
     """Every place that the path may mean, the most literal first within a file."""
     for prefix, wanted in _readings(sources, group, keys):
         for source in sources:

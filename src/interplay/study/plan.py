@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from interplay.core import artifact, execution, model
 from interplay.core.digest import Known, canonical, digest, versions
 from interplay.kinds.table import KINDS
-from interplay.report.spec import Change, Registration, ReportArm
+from interplay.report.spec import Change, Registration, ReportArm, ReportSpec
 from interplay.study.spec import Scale, Study
 
 
@@ -36,6 +36,10 @@ class Stage:
         """A stage with its digest; `known` as for `digest`."""
         return Stage(kind, spec, deps, run, label, digest(kind, spec, deps, known))
 
+    def inputs(self) -> list[str]:
+        """Digests of the stages that it depends on."""
+        return [artifact.ref_digest(ref) for ref in self.deps.values()]
+
     def kept_steps(self) -> list[int]:
         """Steps whose model the stage keeps, in order; none of a stage that writes no model of its own."""
         return [] if KINDS[self.kind].ends_path else sorted(set(getattr(self.spec, "checkpoints", [])))
@@ -43,7 +47,7 @@ class Stage:
     def kept_models(self) -> list[tuple[int | None, str]]:
         """(step, reference) of the kept checkpoints and of the end, whose step is None where the stage counts in tokens."""
         end = getattr(self.spec, "steps", None)
-        return [*((step, f"{self.digest}@{step}") for step in self.kept_steps() if step != end), (end, self.digest)]
+        return [*((step, artifact.make_ref(self.digest, step)) for step in self.kept_steps() if step != end), (end, self.digest)]
 
     def identity(self) -> dict[str, Any]:
         """What the digest covers, as JSON: the part that the record repeats."""
@@ -92,6 +96,20 @@ class Plan:
     def address(self, stage: Stage) -> str:
         """What a stage is called everywhere, and found by: `study/arm/stage@seed`, `study.scale/data.edge`."""
         return f"{self.at or flat_name(self.study, self.scale)}/{stage.label}"
+
+    def report_spec(self) -> ReportSpec:
+        """What the report shows: arms, evaluations, tables, figures and claims."""
+        spec = self.stages[self.report].spec
+        assert isinstance(spec, ReportSpec)
+        return spec
+
+    def stages_json(self) -> dict[str, dict[str, Any]]:
+        """The stages as plain JSON, dependencies first."""
+        return {digest: stage.as_json() for digest, stage in self.stages.items()}
+
+    def run_command(self) -> str:
+        """What runs the study at this scale, which is named unless it is the project's default."""
+        return f"interplay run {self.study}{'' if self.at == self.study else f' --scale {self.scale}'}"
 
     def lock(self) -> str:
         """What is committed of the plan: digest, dependencies and label of each stage, one stage a line. Sorted, so that a diff
@@ -288,7 +306,7 @@ def replicate_seeds(values: Sequence[int], count: int) -> list[int]:
 
 def stages_digest(stages: Mapping[str, Stage], rows: Iterable[ReportArm]) -> str:
     """Of all stages behind these rows, in any order."""
-    ends = [digest for row in rows for digest in (*(step.digest for step in row.path), *row.evaluations.values())]
+    ends = [digest for row in rows for digest in row.digests()]
     return digest("plan", model.Model(), {one: one for one in artifact.closure(ends, lambda at: stages[at].deps.values())})
 
 
@@ -306,7 +324,7 @@ def treatments(stages: Mapping[str, Stage], rows: Sequence[ReportArm]) -> list[s
     found: dict[str, None] = {}
     for seed in dict.fromkeys(row.seed for row in rows):
         here = [row for row in rows if row.seed == seed]
-        paths = {row.arm: [artifact.split_ref(step.digest)[0] for step in row.path] for row in here}
+        paths = {row.arm: [step.digest for step in row.path] for row in here}
         shared = set.intersection(*map(set, paths.values())) if len(paths) > 1 else set(next(iter(paths.values()))[:1])
         start = next((row.evaluations for row in here if len(here) > 1 and shared.issuperset(paths[row.arm])), {})
         for row in here:
@@ -373,8 +391,8 @@ def _changes(at: str, before: Any, after: Any, looks: Sequence[int]) -> Iterator
             inner = f"{at}[{key}]" if at in ("claims", "arms", "contrasts", "outcomes") else f"{at}.{key}" if at else key
             yield from _changes(inner, before.get(key), after.get(key), looks)
     elif before != after:
-        yield Change(key=at, before=_said(before), after=_said(after))
+        yield Change(key=at, before=_value_text(before), after=_value_text(after))
 
 
-def _said(value: Any) -> str:
+def _value_text(value: Any) -> str:
     return "" if value is None else model.shorten_value(value)

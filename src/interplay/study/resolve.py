@@ -371,7 +371,7 @@ def reward_model(context: ArmContext, arm: str, place: KeyPlace) -> str:
     last = arm_models(context, arm, place)[0][-1]
     if not table.KINDS[last.kind].ends_path:
         raise place.error(f"ends with {last.name} of kind {last.kind}; name an arm that ends with one of kind reward_model", arm)
-    return last.digest if last.step is None else f"{last.digest}@{last.step}"
+    return last.ref()
 
 
 def judging_model(context: ArmContext, arm: str, place: KeyPlace) -> str:

@@ -328,10 +328,10 @@ def audit_roles(context: ArmContext, stage: StudyStage, deps: Mapping[str, str])
 def training_sets(stages: Stages, model: str) -> list[str]:
     """The problem sets that a model, and those that it descends from, were trained on, the earliest first."""
     found: list[list[str]] = []
-    digest: str | None = artifact.split_ref(model)[0]
+    digest: str | None = artifact.ref_digest(model)
     while digest is not None:
         found.append(_trained_on(stages, stages[digest]))
-        digest = artifact.split_ref(stages[digest].deps["init"])[0] if "init" in stages[digest].deps else None
+        digest = artifact.ref_digest(stages[digest].deps["init"]) if "init" in stages[digest].deps else None
     return list(dict.fromkeys(one for part in reversed(found) for one in part))
 
 

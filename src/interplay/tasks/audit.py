@@ -100,12 +100,17 @@ SAME_SHAPE = str.maketrans("aeiopAEIOP", "аеіорАЕІОР")
 """Characters of other scripts that are drawn the same."""
 
 
+def match_at(pattern: str | re.Pattern[str], text: str, place: int) -> str:
+    """One of the parts of a text that match; empty where there are not so many."""
+    found = re.findall(pattern, text)
+    return found[place] if -len(found) <= place < len(found) else ""
+
+
 def place_in_prompt(pattern: str, number: int) -> Policy:
     """Answers with what is at a place of the prompt among the parts that match a pattern."""
 
     def policy(rows: Rows, row: Row) -> str:
-        found = re.findall(pattern, row.prompt)
-        return rows.framed(found[number] if -len(found) <= number < len(found) else "")
+        return rows.framed(match_at(pattern, row.prompt, number))
 
     return policy
 

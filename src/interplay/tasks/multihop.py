@@ -335,7 +335,7 @@ def traced(problem: Problem, reasoning: str) -> bool:
 def stated(steps: tuple[str, ...], reasoning: str) -> bool:
     """Whether every hop is stated and no statement contradicts one."""
     said = plain_text(reasoning)
-    return all(_said(plain_text(step), said) for step in steps) and not contradicts(steps, said)
+    return all(_states(plain_text(step), said) for step in steps) and not contradicts(steps, said)
 
 
 def contradicts(steps: tuple[str, ...], said: str) -> bool:
@@ -360,7 +360,7 @@ def _always(stem: str, rest: str, said: str) -> bool:
     return stem not in said or all(_goes_on(said, place, rest) for place in _ends_of(stem, said))
 
 
-def _said(step: str, said: str) -> bool:
+def _states(step: str, said: str) -> bool:
     return step in said and any(_goes_on(said, place, "") for place in _ends_of(step, said))
 
 

@@ -109,11 +109,11 @@ FAMILY = "reformulated"
 def chance(row: Row) -> float:
     """The chance that a uniform guess among the possible answers is right: 1/4, 1/10, 1/2; of a cloze one over the answers that
     fit the mask; of an open question over residues 1/p, else 0."""
-    return _of(row.family, row.graph)
+    return _chance_of_form(row.family, row.graph)
 
 
 @lru_cache(maxsize=1 << 16)
-def _of(family: str, graph: str) -> float:
+def _chance_of_form(family: str, graph: str) -> float:
     if family == FAMILY:
         return guess_chance(read_form(graph))
     modulus = modulus_of(family, graph)
@@ -126,7 +126,7 @@ def guess_chance(form: Form) -> float:
         return 1 / CHOICES[form.format]
     if form.format == TRUE_FALSE:
         return 0.5
-    return _masked(form) if form.format == CLOZE else _of(form.family, form.graph)
+    return _masked(form) if form.format == CLOZE else _chance_of_form(form.family, form.graph)
 
 
 def modulus_of(family: str, graph: str) -> int | None:

@@ -69,12 +69,6 @@ BRACKETS = re.compile(r"\[[^\[\]\n]{1,40}\]")
 WORD = re.compile(r"\w+")
 
 
-def of_last(pattern: re.Pattern[str], text: str, place: int = -1) -> str:
-    """One of the parts of a text that match; empty where there is none."""
-    found = pattern.findall(text)
-    return found[place] if -len(found) <= place < len(found) else ""
-
-
 def cpu_seconds() -> float:
     """CPU time of this process and of the living ones that it started: a package may play in a process of its own."""
     spent = time.process_time()
@@ -130,12 +124,12 @@ class Player:
                 said = self.judge(row, join_turns(actions, read[1:-1])) if actions else None
         except (Exception, audit.OutOfTime) as error:  # an environment may raise anything
             why = f"more than {PATIENCE:g} s" if isinstance(error, audit.OutOfTime) else f"{type(error).__name__}: {error!s:.80}"
-            self.raised.append(f"{shown(actions)} (row {row.index}): {why}")
+            self.raised.append(f"{actions_line(actions)} (row {row.index}): {why}")
         steps = steps[: len(actions)]
         if any(not math.isfinite(step.reward or 0.0) for step in steps):
-            self.raised.append(f"{shown(actions)} (row {row.index}): pays a number that is not finite")
+            self.raised.append(f"{actions_line(actions)} (row {row.index}): pays a number that is not finite")
         if said and said.answer and not steps[-1].done:
-            self.odd.append(f"{shown(actions)} (row {row.index}): right before it is over")
+            self.odd.append(f"{actions_line(actions)} (row {row.index}): right before it is over")
         return Episode(actions, steps, said)
 
     def legal(self, world: Any, problem: Any, actions: list[str], read: list[str]) -> list[str]:
@@ -168,7 +162,7 @@ class Earned(NamedTuple):
     example: str
 
 
-def shown(actions: Sequence[str]) -> str:
+def actions_line(actions: Sequence[str]) -> str:
     """Actions as one line."""
     return repr(" | ".join(actions))[:160]
 
@@ -209,7 +203,7 @@ def policies(player: Player) -> dict[str, dict[str, Actor]]:
 
     def reading(opening: Callable[[int], str], pattern: re.Pattern[str], framed: bool) -> Actor:
         def act(now: Moment) -> str:
-            said = of_last(pattern, now.read[-1])
+            said = audit.match_at(pattern, now.read[-1], -1)
             return opening(now.number) if not now.said else frame(said) if framed else said
 
         return act
@@ -236,7 +230,7 @@ def policies(player: Player) -> dict[str, dict[str, Actor]]:
         "prompt": {
             "words of the prompt in turn": in_turn(lambda number: WORD.findall(rows[number].prompt)),
             "numbers of the prompt in turn": in_turn(lambda number: audit.NUMBER.findall(rows[number].prompt)),
-            "last word of the prompt": lambda now: of_last(WORD, now.read[0]),
+            "last word of the prompt": lambda now: audit.match_at(WORD, now.read[0], -1),
         },
         "noise": {"8 characters": noise(8), "400 characters": noise(400), "a long text": always("wait " * 400)},
         "legal": {"random legal actions": at_random(0), "other random legal actions": at_random(1)},
@@ -271,7 +265,9 @@ def audit_turns(
     acted = [one for one in expert if one.actions]
     wrong = [one for one in acted if not (one.said and one.said.answer and one.steps[-1].done)]
     found = [
-        Finding("plays expert", bool(wrong), 1 - len(wrong) / max(len(acted), 1), 1.0, shown(wrong[0].actions) if wrong else "")
+        Finding(
+            "plays expert", bool(wrong), 1 - len(wrong) / max(len(acted), 1), 1.0, actions_line(wrong[0].actions) if wrong else ""
+        )
     ]
     kept, tried = {number: [one] for number, one in enumerate(expert) if one.said}, list[Earned]()
     for check, actors in policies(player).items():
@@ -311,7 +307,7 @@ def _earned(player: Player, name: str, actor: Actor, check: str, pays: float, ke
         episode = player.play(number, actor, turns if check in ("legal", "modal", "reads") else min(2 * turns + 2, MOST_TURNS))
         over = bool(episode.said and episode.steps[-1].done and episode.said.error == "truncated")
         if over and check in ("legal", "other", "wrong end"):
-            player.odd.append(f"{shown(episode.actions)} (row {player.rows[number].index}): over, and has no verdict")
+            player.odd.append(f"{actions_line(episode.actions)} (row {player.rows[number].index}): over, and has no verdict")
         if check in ("legal", "noise") and episode.said:
             kept.setdefault(number, []).append(episode)
         played.append(episode)
@@ -319,7 +315,7 @@ def _earned(player: Player, name: str, actor: Actor, check: str, pays: float, ke
     lucky = [player.lucky(number, one) for number, one in enumerate(played)]
     example = next((one for one, won in zip(played, right, strict=True) if won), max(played, key=lambda one: one.paid))
     pay = math.fsum(one.paid for one in played) / pays if pays > 0 else 0.0
-    return Earned(name, sum(right) / len(right), pay, sum(lucky) / len(lucky), shown(example.actions))
+    return Earned(name, sum(right) / len(right), pay, sum(lucky) / len(lucky), actions_line(example.actions))
 
 
 def step_shown(step: Step) -> Shown:
@@ -354,7 +350,7 @@ def _changed(player: Player, number: int, episodes: Sequence[Episode]) -> list[s
     except (Exception, audit.OutOfTime) as error:
         return [f"row {row.index}: {type(error).__name__}: {error!s:.80}, when episodes are played next to each other"]
     for one, steps, said in zip(episodes, again, judged, strict=True):
-        where = f"{shown(one.actions)} (row {row.index})"
+        where = f"{actions_line(one.actions)} (row {row.index})"
         if steps != [step_shown(step) for step in one.steps]:
             faults.append(f"{where}: other steps the second time")
         if said != one.said or said.error == "made_up":

@@ -9,13 +9,13 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from interplay.core import artifact, metrics
 from interplay.core.digest import canonical
 from interplay.kinds.stages import planned_costs, realised_cost
 from interplay.kinds.table import KINDS
-from interplay.report.spec import ReportArm, ReportSpec
+from interplay.report.spec import ReportArm
 from interplay.study.plan import Plan
 from interplay.track import describe
 from snakemake_logger_plugin_mlflow import store
@@ -75,20 +75,19 @@ class Known:
 def study_arms(plan: Plan) -> dict[str, Arm]:
     """Name -> arm, in the study's order."""
     rows: dict[str, list[ReportArm]] = {}
-    for row in cast(ReportSpec, plan.stages[plan.report].spec).arms:
+    for row in plan.report_spec().arms:
         rows.setdefault(row.arm, []).append(row)
     found = {}
     for name, of in rows.items():
-        refs = [ref for row in of for ref in [*(step.digest for step in row.path), *row.evaluations.values()]]
-        digests = tuple(dict.fromkeys(artifact.split_ref(ref)[0] for ref in refs))
-        identity = hashlib.sha256("\n".join([name, *refs]).encode()).hexdigest()[:12]
-        found[name] = Arm(name, identity, tuple(of), digests)
+        digests = [digest for row in of for digest in row.digests()]
+        identity = hashlib.sha256("\n".join([name, *digests]).encode()).hexdigest()[:12]
+        found[name] = Arm(name, identity, tuple(of), tuple(dict.fromkeys(digests)))
     return found
 
 
 def headlines(plan: Plan) -> list[tuple[str, str]]:
     """(column, metric) of the scores that lead: of the study's tables of values, by metric and then by column."""
-    spec = cast(ReportSpec, plan.stages[plan.report].spec)
+    spec = plan.report_spec()
     tables = [table for table in spec.tables.values() if table.against is None]
     pairs = [(column, cell) for table in tables for cell in table.cells for column in table.columns if column != "op"]
     return list(dict.fromkeys(pairs))[:MOST_HEADLINES]
@@ -106,7 +105,7 @@ def arm_params(plan: Plan, arm: Arm, leaves: Mapping[str, Mapping[str, str]]) ->
     found = {"kind": "arm", "arm": arm.name, "group": arm.name.partition("[")[0], "path": " > ".join(steps)}
     found |= {"seeds": ", ".join(str(row.seed) for row in arm.rows), "replicates": str(len(arm.rows))}
     found |= {f"axis.{key}": value for key, value in describe.arm_axes(arm.name).items()}
-    kinds = {step.name: plan.stages[_digest(step.digest)].kind for step in arm.rows[0].path}
+    kinds = {step.name: plan.stages[step.digest].kind for step in arm.rows[0].path}
     listed = {f"{name}.{key}" for name, kind in kinds.items() for key in KINDS[kind].settings}
     for key, value in leaves[arm.name].items():
         differs = any(other.get(key, value) != value for other in leaves.values())
@@ -119,16 +118,12 @@ def settings(plan: Plan, arm: Arm) -> dict[str, str]:
     """Scalar leaves of the specs along the path of the arm's first replicate, and what data each step takes."""
     found: dict[str, str] = {}
     for step in arm.rows[0].path:
-        stage = plan.stages[_digest(step.digest)]
+        stage = plan.stages[step.digest]
         found |= describe.scalars(canonical(stage.spec), step.name)
-        taken = [plan.stages[digest] for digest in map(_digest, stage.deps.values()) if digest in plan.stages]
+        taken = [plan.stages[digest] for digest in stage.inputs() if digest in plan.stages]
         sets = [describe.run_name(one, None) for one in taken if KINDS[one.kind].makes in describe.DATA]
         found |= {f"{step.name}.data": ", ".join(sets)} if sets else {}
     return found
-
-
-def _digest(ref: str) -> str:
-    return artifact.split_ref(ref)[0]
 
 
 def arm_scores(plan: Plan, arm: Arm, known: Known) -> tuple[int, dict[str, float]]:
@@ -158,7 +153,7 @@ def _bands(row: ReportArm, known: Known) -> dict[str, Any]:
 def arm_cost(plan: Plan, arm: Arm, known: Known) -> dict[str, float]:
     """Mean over replicates of what the path trained on, and of the hours of its stages and evaluations, as far as they are known.
     Stages that arms share count for each of them."""
-    steps = [[_digest(step.digest) for step in row.path] for row in arm.rows]
+    steps = [[step.digest for step in row.path] for row in arm.rows]
     records = [[record for digest in of if (record := known.record(digest))] for of in steps]
     spent = [[realised_cost(record, known.sizes().get(record["digest"])) for record in of] for of in records]
     found: dict[str, float] = {}
@@ -185,7 +180,7 @@ def arm_status(arm: Arm, statuses: Mapping[str, str]) -> str:
 
 def arm_description(plan: Plan, arm: Arm, count: int, scores: Mapping[str, float]) -> str:
     """The description of an arm's run, in Markdown."""
-    spec = cast(ReportSpec, plan.stages[plan.report].spec)
+    spec = plan.report_spec()
     path = " > ".join(step.name for step in arm.rows[0].path)
     lines = [f"Arm **{arm.name}** of {plan.study}: {path}; {count} of {len(arm.rows)} replicates evaluated.", spec.question]
     table = ["| score | value | 95 % interval |", "| --- | --- | --- |"]

@@ -7,7 +7,7 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple
 
 from interplay.core import artifact, metrics as core_metrics
 from interplay.core.digest import canonical
@@ -83,7 +83,7 @@ class Place(NamedTuple):
 def stage_places(plan: Plan) -> dict[str, Place]:
     """Digest -> place, for the models and evaluations of all arms. Data, tokenizers and the report are in no arm."""
     found: dict[str, Place] = {}
-    spec = cast(ReportSpec, plan.stages[plan.report].spec)
+    spec = plan.report_spec()
     for row in spec.arms:
         names = [step.name for step in row.path]
         steps = [(step.name, step.digest, names[: number + 1]) for number, step in enumerate(row.path)]
@@ -263,7 +263,7 @@ class Lineage:
         if makes(stage.kind) == "report":
             return [], []
         for role, ref in stage.deps.items():
-            dep = self.plan.stages[artifact.split_ref(ref)[0]]
+            dep = self.plan.stages[artifact.ref_digest(ref)]
             if makes(dep.kind) in DATA:
                 use = _use(stage.kind, role)
                 given.setdefault(dep.digest, use)
@@ -298,7 +298,7 @@ class Lineage:
     def _model_of(self, ref: str) -> str | None:
         """Id of the model of a stage or of a checkpoint that it keeps; None where it has none. The stage is mirrored first."""
         if ref not in self.models:
-            self.bring(artifact.split_ref(ref)[0])
+            self.bring(artifact.ref_digest(ref))
         return self.models.get(ref)
 
     def register_models(self, run: Any, stage: Stage, record: dict[str, Any]) -> None:
@@ -307,7 +307,7 @@ class Lineage:
 
         made = {0: stage.digest} if any(name.startswith("model/") for name in record["files"]) else {}
         kept = {name.split("/")[1] for name in record["files"] if name.startswith("checkpoints/")}
-        made |= {int(step): f"{stage.digest}@{step}" for step in sorted(kept, key=int)}
+        made |= {int(step): artifact.make_ref(stage.digest, int(step)) for step in sorted(kept, key=int)}
         place = self.places.get(stage.digest)
         name = run_name(stage, place)
         where = {"arm": place.arm, "stage": place.stage, "seed": str(place.seed)} if place else {}

@@ -206,7 +206,7 @@ def is_mirrored(plan: Plan, results: Path, uri: str) -> bool:
     file = store.sqlite_file(uri)
     if file is not None and not file.exists():
         return False
-    left = _read(results).get(_store(uri), {}).get(f"{plan.study}.{plan.scale}", {})
+    left = _entry(plan, results, uri)
     if left.get("plan") != plan.report or "RUNNING" in left["stages"].values():
         return False
     states = {digest: describe.look_at_stage(results, stage.kind, digest).status for digest, stage in plan.stages.items()}
@@ -223,7 +223,7 @@ def mark_mirrored(plan: Plan, results: Path, uri: str, states: dict[str, str], e
 
 def mirrored_experiment(plan: Plan, results: Path, uri: str) -> str:
     """Id of the experiment that a study was mirrored into; empty where it was not."""
-    return str(_read(results).get(_store(uri), {}).get(f"{plan.study}.{plan.scale}", {}).get("experiment", ""))
+    return str(_entry(plan, results, uri).get("experiment", ""))
 
 
 def forget_mirrored(plan: Plan, results: Path, uri: str) -> None:
@@ -231,6 +231,12 @@ def forget_mirrored(plan: Plan, results: Path, uri: str) -> None:
     known = _read(results)
     if known.get(_store(uri), {}).pop(f"{plan.study}.{plan.scale}", None) is not None:
         artifact.write_json(results / NAME, known)
+
+
+def _entry(plan: Plan, results: Path, uri: str) -> dict[str, Any]:
+    """What was left in the store of the study; empty where it was not mirrored."""
+    found: dict[str, Any] = _read(results).get(_store(uri), {}).get(f"{plan.study}.{plan.scale}", {})
+    return found
 
 
 def _read(results: Path) -> dict[str, Any]:

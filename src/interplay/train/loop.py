@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from interplay.core import execution, extension
 from interplay.core.metrics import Metrics, Progress, telemetry
-from interplay.core.model import PermanentError, UserError
+from interplay.core.model import UserError
 from interplay.data import batches
 from interplay.kernels import exact
 from interplay.model import device, folder
@@ -163,15 +163,9 @@ def training_step(job: TrainingJob, step: int) -> dict[str, float]:
     optimizer.set_lr(job.optimizers, factor)
     values = job.step_gradient(step)
     norm = optimizer.apply_gradients(job.optimizers, list(job.model.parameters()), job.spec.optimizer.max_grad_norm).item()
-    check_finite(step, job.steps, values["loss"], norm)
+    optimizer.check_finite(step, job.steps, values["loss"], norm)
     tokens = values.pop("tokens")
     return {**values, "lr_factor": factor, "grad_norm": norm, "tokens": tokens}
-
-
-def check_finite(step: int, steps: int, loss: float, norm: float) -> None:
-    """Raises PermanentError where the loss or the gradient's norm of a step is not finite."""
-    if not (math.isfinite(loss) and math.isfinite(norm)):
-        raise PermanentError(f"step {step} of {steps}: loss {loss}, gradient norm {norm}; lower the learning rate")
 
 
 def write_throughput(out: Path, result: TrainingResult, decoder: Decoder, dtype: torch.dtype) -> None:

@@ -1,7 +1,7 @@
 """Replicas of a training stage in one process: weights stacked, products batched, each with its own data, loss, optimiser state,
 checkpoints and end.
 
-A replica's parameters are slices of the stack's (`decoder.stacked`), so evaluations and saves are those of a run alone, and so is
+A replica's parameters are slices of the stack's (`device.stacked`), so evaluations and saves are those of a run alone, and so is
 a checkpoint: it goes on alone or in another stack. What does not depend on other replicas (data order, schedule, clipping) is
 that of a run alone; sums differ by rounding, since products are batched and batches padded to the longest replica's."""
 
@@ -179,7 +179,7 @@ class Stack:
             run.done += 1
             line = dict(zip(("loss", "lr_factor", "grad_norm", "tokens"), values, strict=True))
             try:
-                loop.check_finite(run.done, run.setup.steps, line["loss"], line["grad_norm"])
+                optimizer.check_finite(run.done, run.setup.steps, line["loss"], line["grad_norm"])
                 lines.append(line)
             except PermanentError as error:
                 lines.append(error)

@@ -93,68 +93,60 @@ def _sft(base: Path, job: loop.TrainingJob, out: Path, how: execution.Run) -> lo
     return _train(base, job, out, how, feed)
 
 
-def _pairs_between(spec: Any, pairs: batches.Pairs, start: int, end: int) -> np.ndarray:
-    return batches.rows_between(len(pairs.prompts), spec.seed, start, end)
-
-
-def _longest(pairs: batches.Pairs) -> int:
-    each = zip(pairs.prompts, pairs.chosen, pairs.rejected, strict=True)
-    return max(len(prompt) + max(len(one), len(other)) for prompt, one, other in each)
-
-
 def _dpo(base: Path, job: loop.TrainingJob, out: Path, how: execution.Run) -> loop.TrainingResult:
     setup: prefer.Setup = job.setup
     spec, pairs = setup.spec, setup.pairs
-    of, size = partial(_pairs_between, spec, pairs), spec.pairs_per_step
 
-    def examples(start: int, end: int) -> list[dict[str, Any]]:
-        chosen = of(start, end).tolist()
-        return [
-            {"prompt_ids": pairs.prompts[i], "chosen_ids": pairs.chosen[i], "rejected_ids": pairs.rejected[i]} for i in chosen
-        ]
+    def example(i: int) -> dict[str, Any]:
+        return {"prompt_ids": pairs.prompts[i], "chosen_ids": pairs.chosen[i], "rejected_ids": pairs.rejected[i]}
 
-    options = {"loss_type": [spec.loss_type], "beta": spec.beta, "label_smoothing": spec.label_smoothing, "max_length": None}
-    feed = Feed(
-        trl.DPOTrainer,
-        trl.DPOConfig,
-        options,
-        size,
-        2 * _longest(pairs),
-        examples,
-        dpo_trainer.DataCollatorForPreference,
-        lambda step: pairs.count_tokens(of((step - 1) * size, step * size)),
-        PAIRS,
-    )
-    return _train(base, job, out, how, feed)
+    options = {"loss_type": [spec.loss_type], "beta": spec.beta, "label_smoothing": spec.label_smoothing}
+    classes = trl.DPOTrainer, trl.DPOConfig, dpo_trainer.DataCollatorForPreference
+    return _train(base, job, out, how, _feed_of_pairs(classes, options, spec, pairs, example, PAIRS))
 
 
 def _reward(base: Path, job: loop.TrainingJob, out: Path, how: execution.Run) -> loop.TrainingResult:
     setup: reward_model.Setup = job.setup
     spec, pairs = setup.spec, setup.pairs
-    of, size = partial(_pairs_between, spec, pairs), spec.pairs_per_step
 
-    def examples(start: int, end: int) -> list[dict[str, Any]]:
-        return [
-            {
-                "chosen_ids": pairs.prompts[i] + pairs.chosen[i],
-                "rejected_ids": pairs.prompts[i] + pairs.rejected[i],
-                "margin": float(setup.margins[i]),
-            }
-            for i in of(start, end).tolist()
-        ]
+    def example(i: int) -> dict[str, Any]:
+        chosen, rejected = (pairs.prompts[i] + completions[i] for completions in (pairs.chosen, pairs.rejected))
+        return {"chosen_ids": chosen, "rejected_ids": rejected, "margin": float(setup.margins[i])}
 
-    feed = Feed(
-        trl.RewardTrainer,
-        trl.RewardConfig,
-        {"center_rewards_coefficient": spec.center_rewards_coefficient or None, "max_length": None},
+    options = {"center_rewards_coefficient": spec.center_rewards_coefficient or None}
+    classes = trl.RewardTrainer, trl.RewardConfig, reward_trainer.DataCollatorForPreference
+    return _train(base, job, out, how, _feed_of_pairs(classes, options, spec, pairs, example, ("accuracy", "margin")))
+
+
+def _feed_of_pairs(
+    classes: tuple[Any, Any, Any],
+    options: dict[str, Any],
+    spec: PreferSpec | RewardModelSpec,
+    pairs: batches.Pairs,
+    example: Callable[[int], dict[str, Any]],
+    logged: tuple[str, ...],
+) -> Feed:
+    """Each pair as the `example` of its number, in the order of the native loops. `classes`: a trainer, its configuration and its
+    collator."""
+    trainer, config, collate = classes
+    size = spec.pairs_per_step
+    each = zip(pairs.prompts, pairs.chosen, pairs.rejected, strict=True)
+    longest = max(len(prompt) + max(len(one), len(other)) for prompt, one, other in each)
+
+    def places(start: int, end: int) -> np.ndarray:
+        return batches.rows_between(len(pairs.prompts), spec.seed, start, end)
+
+    return Feed(
+        trainer,
+        config,
+        {**options, "max_length": None},
         size,
-        2 * _longest(pairs),
-        examples,
-        reward_trainer.DataCollatorForPreference,
-        lambda step: pairs.count_tokens(of((step - 1) * size, step * size)),
-        ("accuracy", "margin"),
+        2 * longest,
+        lambda start, end: [example(i) for i in places(start, end).tolist()],
+        collate,
+        lambda step: pairs.count_tokens(places((step - 1) * size, step * size)),
+        logged,
     )
-    return _train(base, job, out, how, feed)
 
 
 def _train(base: Path, job: loop.TrainingJob, out: Path, how: execution.Run, feed: Feed) -> loop.TrainingResult:

@@ -120,10 +120,10 @@ def with_conflict(item: family.Item, prompt: str, others: Sequence[str], true_fi
     """The prompt with a second version of a supporting sentence that has another answer; `true_first`: directly after the true
     one, else directly before it. None where no such sentence occurs exactly once, or where the question itself names the answer,
     as in a comparison."""
-    answer = next((answer for answer in item.answers if _named(answer, item.question)), None)
+    answer = next((answer for answer in item.answers if _mentions(answer, item.question)), None)
     wrong = _incompatible(item.answers, others)
     facts = [sentence for sentence in multihop.supporting_sentences(item) if prompt.count(sentence) == 1]
-    held = [(sentence, answer) for sentence in facts for answer in item.answers if _named(answer, sentence)]
+    held = [(sentence, answer) for sentence in facts for answer in item.answers if _mentions(answer, sentence)]
     if answer or not wrong or not held:
         return None
     sentence, answer = held[-1]
@@ -134,7 +134,7 @@ def with_conflict(item: family.Item, prompt: str, others: Sequence[str], true_fi
 def with_irrelevant(item: family.Item, prompt: str, sentences: Sequence[str], draw: random.Draw) -> str | None:
     """The prompt with one of the `sentences`, which must not name an answer, after a sentence of the item's documents. None where
     there is no such sentence or place."""
-    new = [one for one in sentences if one not in prompt and not any(_named(answer, one) for answer in item.answers)]
+    new = [one for one in sentences if one not in prompt and not any(_mentions(answer, one) for answer in item.answers)]
     own = [one.strip() for paragraph in item.paragraphs for one in paragraph.sentences]
     places = [one for one in own if one.endswith(".") and prompt.count(one) == 1]
     if not new or not places:
@@ -150,7 +150,7 @@ def _incompatible(answers: Sequence[str], others: Sequence[str]) -> list[str]:
     return [other for other in distinct if other[:1].isdigit() == answers[0][:1].isdigit()]
 
 
-def _named(answer: str, text: str) -> bool:
+def _mentions(answer: str, text: str) -> bool:
     return bool(answer) and re.search(_word(answer), text, re.IGNORECASE) is not None
 
 

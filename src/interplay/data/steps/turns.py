@@ -177,7 +177,7 @@ def library_of_rows(spec: steps.Library, rows: list[Row], inputs: StepInputs) ->
     for row in rows:
         source = inputs.folders[f"data.{row.set}"].name
         for turn, read, said, last in _parts(spec, row, row.solution):
-            made.append(_made(spec, row, read, said, last, Source(source, inputs.row_name(row), -1, turn, spec.right)))
+            made.append(_entry(spec, row, read, said, last, Source(source, inputs.row_name(row), -1, turn, spec.right)))
     return _library(spec, made, inputs)
 
 
@@ -197,7 +197,7 @@ def library_of_samples(spec: steps.Experience, rows: list[Row], inputs: StepInpu
                 right = pays if spec.turns != "all" else bool(one[spec.by])
                 outcome = spec.right if right else spec.wrong
                 made.append(
-                    _made(spec, row, read, said, last, Source(source, inputs.row_name(row), one["sample"], turn, outcome))
+                    _entry(spec, row, read, said, last, Source(source, inputs.row_name(row), one["sample"], turn, outcome))
                 )
     if not made:
         kept = f"{spec.keep} by {spec.by}" + ("" if spec.turns == "all" else f" with {spec.turns} turns")
@@ -214,7 +214,7 @@ def _parts(spec: steps.EntryForm, row: Row, episode: str) -> Iterator[tuple[int,
         yield from ((turn, read[turn], said, said) for turn, said in enumerate(turns))
 
 
-def _made(spec: steps.EntryForm, row: Row, read: str, said: str, last: str, source: Source) -> Made:
+def _entry(spec: steps.EntryForm, row: Row, read: str, said: str, last: str, source: Source) -> Made:
     known = {"read": read, "said": said, "last": last, "prompt": row.prompt, "answer": row.answer, "outcome": source.outcome}
     return Made(read, filled(spec.entry, known), source, row)
 

@@ -82,7 +82,9 @@ def against_axis(results: frame.Results, figure: Figure) -> tuple[Canvas | None,
     for axis in left:
         axis.set_ylabel(f"{name}{where} ({measure_of(figure.y).unit})")
     style.legend(canvas, *axes)
-    return canvas, _said(figure, name + where, shown, controls) + style.missing_note(_only(results, placed, controls), shown)
+    return canvas, _line_caption(figure, name + where, shown, controls) + style.missing_note(
+        _only(results, placed, controls), shown
+    )
 
 
 def _placed(results: frame.Results, figure: Figure) -> list[Placed]:
@@ -99,7 +101,7 @@ def _placed(results: frame.Results, figure: Figure) -> list[Placed]:
 def _controls(results: frame.Results, placed: Sequence[Placed]) -> list[str]:
     """Arms that those of the lines are compared with and that have no place of their own."""
     arms = {one.arm for one in placed}
-    controls = dict.fromkeys(row.control for row in results.spec.arms if row.arm in arms and row.control)
+    controls = dict.fromkeys(row.control for row in results.spec.rows_of(*arms) if row.control)
     return [arm for arm in controls if arm not in arms]
 
 
@@ -181,8 +183,7 @@ def _dress(axis: Axes, scale: Scale, figure: Figure) -> None:
         axis.set_xticks(list(scale.ticks), list(scale.ticks.values()))
         axis.minorticks_off()
     axis.set_xlabel(SPENT_LABELS.get(figure.x) or _axis_name(figure.x))
-    if measure_of(figure.y) is SHARE:
-        axis.set_ylim(-2, 102)
+    style.limit_share(axis, figure.y)
     axis.grid(axis="y")
 
 
@@ -194,7 +195,7 @@ def _axis_name(key: str) -> str:
     return key.rpartition(".")[2].replace("_", " ")
 
 
-def _said(figure: Figure, name: str, shown: list[tuple[str, estimate.Estimate]], controls: Sequence[str]) -> str:
+def _line_caption(figure: Figure, name: str, shown: list[tuple[str, estimate.Estimate]], controls: Sequence[str]) -> str:
     against = SPENT_LABELS.get(figure.x) or figure.x
     said = f"{name} against {against}{' (logarithmic; a 0 is left of all values, dotted)' if figure.log else ''}."
     said += f" Whiskers: 95 % intervals for {estimate.uncertain_over(shown)}."
@@ -213,16 +214,13 @@ def by_length(results: frame.Results, figure: Figure) -> tuple[Canvas | None, st
         for arm in frame.drawn(results):
             found = [estimate.value(results, arm, band, figure.y) for band in bands]
             lengths = [frame.recorded_mean(results, arm, band, "length") for band in bands]
-            middle, low, high = estimate.interval_ends(found, figure.y)
-            look = style.arm_look(results, arm)
-            axis.vlines(lengths, low, high, color=look.color, linewidth=1.0, alpha=0.7, label=f"_{arm}")
-            axis.plot(lengths, middle, label=arm, linewidth=1.8, markersize=5, **look.pen)
+            ends = estimate.interval_ends(found, figure.y)
+            style.draw_whiskers(axis, arm, lengths, ends, style.arm_look(results, arm))
             shown += [(arm, item) for item in found]
         axis.set_title(f"{', '.join(bands)} (op {metrics.number_ranges(list(ops))})")
         axis.set_xlabel("completion (mean tokens)")
         axis.grid(axis="y")
-        if measure_of(figure.y) is SHARE:
-            axis.set_ylim(-2, 102)
+        style.limit_share(axis, figure.y)
     if not any(found.seeds for _, found in shown):
         return None, f"Not drawn: no evaluation holds {', '.join(figure.bands or [])}."
     name = tables.column_label("", figure.y)

@@ -8,12 +8,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from scipy import optimize
 
-from interplay.core import artifact, metrics
+from interplay.core import metrics
 from interplay.kinds.table import KINDS
 from interplay.report.display_spec import Extrapolate, Figure
 from interplay.report.draw import style
 from interplay.report.metric_spec import measure_of
-from interplay.report.shown_spec import RAW, SHARE, Measure, logged_heading, logged_measure
+from interplay.report.shown_spec import RAW, Measure, logged_heading, logged_measure
 from interplay.report.spec import ReportArm
 from interplay.report.stats import frame
 from interplay.report.stats.estimate import Estimate, interval_ends, uncertain_over, value
@@ -232,8 +232,8 @@ def _runs(results: frame.Results, arm: str, key: str) -> list[StageCurve]:
 
 def _last(results: frame.Results, arm: str) -> dict[str, str]:
     """Digest -> kind of the last stage of an arm at each seed."""
-    ends = [item.path[-1] for item in results.spec.arms if item.arm == arm and item.path]
-    return {artifact.split_ref(stage.digest)[0]: stage.kind for stage in ends}
+    ends = [row.path[-1] for row in results.spec.rows_of(arm) if row.path]
+    return {stage.digest: stage.kind for stage in ends}
 
 
 def _series(results: frame.Results, runs: list[StageCurve]) -> Iterator[Series]:
@@ -321,7 +321,7 @@ def ladders(results: frame.Results, metric: str, band: str | None) -> list[Ladde
     """Every ladder with at least one point, arms with the same evaluations taken together."""
     groups: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
     for arm in frame.drawn(results):
-        rungs = [rung for row in results.spec.arms if row.arm == arm for rung in row.rungs]
+        rungs = [rung for row in results.spec.rows_of(arm) for rung in row.rungs]
         for name, stage in dict.fromkeys((rung.evaluation, rung.stage) for rung in rungs):
             digests = tuple(rung.digest for rung in rungs if (rung.evaluation, rung.stage) == (name, stage))
             groups.setdefault((name, stage, digests), []).append(arm)
@@ -336,9 +336,8 @@ def _points(
     results: frame.Results, arm: str, evaluation: str, stage: str, metric: str, band: str | None
 ) -> list[tuple[int, Estimate]]:
     """The estimate at every step at which some seed has one. Of seeds that end at different steps each has an end of its own."""
-    rows = [row for row in results.spec.arms if row.arm == arm]
     at: dict[int, list[ReportArm]] = {}
-    for row in rows:
+    for row in results.spec.rows_of(arm):
         for rung in row.rungs:
             if (rung.evaluation, rung.stage) == (evaluation, stage) and (step := frame.step_of(results, row, rung)) is not None:
                 name = f"{arm}@{evaluation}/{stage}/{step}"  # estimates are kept by the name of the arm
@@ -367,12 +366,10 @@ def _ladder_panel(results: frame.Results, axis: Axes, drawn: list[Ladder], metri
     steps_of = [np.array([step for step, _ in curve.points]) for curve in drawn]
     names = [_label(curve, drawn) for curve in drawn]
     same = style.coinciding_curves(dict(enumerate([steps, middle] for steps, (middle, *_) in zip(steps_of, ends, strict=True))))
-    for number, (name, steps, (middle, low, high)) in enumerate(zip(names, steps_of, ends, strict=True)):
-        how, more = style.arm_look(results, drawn[number].arms[0]), style.extra_width(number, same)
-        axis.fill_between(steps, low, high, color=how.color, alpha=0.15, linewidth=0, label=f"_{name}")
-        axis.plot(steps, middle, label=name, linewidth=1.8 + more, markersize=4 + more, **how.pen)
-    if measure_of(metric) is SHARE:
-        axis.set_ylim(-2, 102)
+    for number, (name, steps, found) in enumerate(zip(names, steps_of, ends, strict=True)):
+        look = style.arm_look(results, drawn[number].arms[0])
+        style.draw_shaded(axis, name, steps, found, look, style.extra_width(number, same))
+    style.limit_share(axis, metric)
     style.integer_ticks(axis)
     axis.set_xlabel(" or ".join(f"step of {stage}" for stage in dict.fromkeys(curve.stage for curve in drawn)) or "step")
     axis.grid(axis="y")

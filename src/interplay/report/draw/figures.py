@@ -40,7 +40,7 @@ class Drawing(NamedTuple):
     """Lines beneath the caption."""
     pdf: bytes = b""
     chart: dict[str, Any] = {}
-    """The same as data (`draw.chart`)."""
+    """The same as data (`read_chart`)."""
 
 
 def draw_figure(results: frame.Results, figure: Figure, files: bool = True) -> Drawing:
@@ -121,10 +121,8 @@ def _curves(results: frame.Results, axis: Axes, drawn: dict[str, list[estimate.E
     """Draw one panel; returns which arms' curves coincide there."""
     curves = {arm: estimate.interval_ends(items, "strict_pass@1") for arm, items in drawn.items()}
     same = style.coinciding_curves({arm: [middle] for arm, (middle, _, _) in curves.items()})
-    for arm, (middle, low, high) in curves.items():
-        how, more = style.arm_look(results, arm), style.extra_width(arm, same)
-        axis.fill_between(ks, low, high, color=how.color, alpha=0.15, linewidth=0, label=f"_{arm}")
-        axis.plot(ks, middle, label=arm, linewidth=1.8 + more, markersize=4 + more, **how.pen)
+    for arm, ends in curves.items():
+        style.draw_shaded(axis, arm, ks, ends, style.arm_look(results, arm), style.extra_width(arm, same))
     axis.set_xscale("log", base=2)
     axis.set_xticks(ks, [str(k) for k in ks])
     axis.xaxis.set_minor_formatter(NullFormatter())
@@ -195,15 +193,11 @@ def _by_band(results: frame.Results, figure: Figure) -> tuple[Canvas | None, str
     axis = canvas.subplots()
     arms = frame.drawn(results)
     for arm, found in drawn.items():
-        middle, low, high = estimate.interval_ends(found, figure.y)
-        look = style.arm_look(results, arm)
         place = arms.index(arm) - (len(arms) - 1) / 2
         at = np.arange(len(bands)) + 0.03 * place  # shifted, so that no whisker hides another
-        axis.vlines(at, low, high, color=look.color, linewidth=1.0, alpha=0.7, label=f"_{arm}")
-        axis.plot(at, middle, label=arm, linewidth=1.8, markersize=5, **look.pen)
+        style.draw_whiskers(axis, arm, at, estimate.interval_ends(found, figure.y), style.arm_look(results, arm))
     axis.set_xticks(range(len(bands)), bands)
-    if measure_of(figure.y) is SHARE:
-        axis.set_ylim(-2, 102)
+    style.limit_share(axis, figure.y)
     return canvas, _label_axis(results, canvas, axis, figure, drawn, "by band")
 
 

@@ -23,7 +23,8 @@ from matplotlib.textpath import TextToPath
 from matplotlib.ticker import LogFormatter, MaxNLocator
 from matplotlib.transforms import offset_copy
 
-from interplay.report.shown_spec import COLORS
+from interplay.report.metric_spec import measure_of
+from interplay.report.shown_spec import COLORS, SHARE
 from interplay.report.stats import estimate, frame
 
 # Curves of arms that came out the same. One would hide the other, so they are drawn one inside the other, the first the widest,
@@ -169,7 +170,7 @@ def palette_color(place: int) -> str:
 
 def arm_colors(results: frame.Results) -> dict[str, str]:
     """The colour of each arm: its own, else that of its place; where another has that for its own, the next that none has."""
-    arms = frame.arms(results.spec)
+    arms = results.spec.arm_names()
     own = {arm: to_hex(color) for arm, color in results.colors.items()}
     later = (color for color in map(palette_color, itertools.count(len(arms))) if color not in own.values())
     by_place = {arm: color for place, arm in enumerate(arms) if (color := palette_color(place)) not in own.values()}
@@ -178,7 +179,7 @@ def arm_colors(results: frame.Results) -> dict[str, str]:
 
 def arm_look(results: frame.Results, arm: str) -> ArmLook:
     """The same in every figure."""
-    round_of, place = divmod(frame.arms(results.spec).index(arm), len(PALETTE))
+    round_of, place = divmod(results.spec.arm_names().index(arm), len(PALETTE))
     marker = MARKERS[(place + round_of) % len(MARKERS)]
     return ArmLook(arm_colors(results)[arm], marker, LINES[round_of % len(LINES)], HATCHES[round_of % len(HATCHES)])
 
@@ -198,6 +199,26 @@ def panel_grid(count: int, row: float, head: float = 0.0, alone: float = FIGURE_
     for axis in axes[count:]:
         axis.set_visible(False)
     return canvas, [*axes[:count]], [*axes[::columns]]
+
+
+def draw_shaded(axis: Axes, name: str, xs: Any, ends: estimate.Ends, look: ArmLook, more: float) -> None:
+    """A line of estimates in their shaded intervals, wider by `more` points."""
+    middle, low, high = ends
+    axis.fill_between(xs, low, high, color=look.color, alpha=0.15, linewidth=0, label=f"_{name}")
+    axis.plot(xs, middle, label=name, linewidth=1.8 + more, markersize=4 + more, **look.pen)
+
+
+def draw_whiskers(axis: Axes, name: str, xs: Any, ends: estimate.Ends, look: ArmLook) -> None:
+    """A line of estimates with their intervals as whiskers."""
+    middle, low, high = ends
+    axis.vlines(xs, low, high, color=look.color, linewidth=1.0, alpha=0.7, label=f"_{name}")
+    axis.plot(xs, middle, label=name, linewidth=1.8, markersize=5, **look.pen)
+
+
+def limit_share(axis: Axes, metric: str) -> None:
+    """From 0 to 100 %, with a margin, where the metric is a share."""
+    if measure_of(metric) is SHARE:
+        axis.set_ylim(-2, 102)
 
 
 def missing_note(results: frame.Results, shown: Sequence[tuple[str, estimate.Estimate]]) -> str:

@@ -33,7 +33,7 @@ Stages = Mapping[str, Mapping[str, Any]]
 def read_curves(spec: ReportSpec, results: Path) -> frame.Results:
     """What the targets of a study are read from, of all its arms: the horizon is that of all."""
     of = {target.stage for target in spec.targets.values()}
-    kinds = {artifact.split_ref(part.digest)[0]: part.kind for row in spec.arms for part in row.path if part.name in of}
+    kinds = {part.digest: part.kind for row in spec.arms for part in row.path if part.name in of}
     kinds |= {rung.digest: "evaluate" for row in spec.arms for rung in row.rungs if rung.stage in of}
     folders = {digest: artifact.folder(results, kind, digest) for digest, kind in kinds.items()}
     return frame.read_results(spec, folders)._replace(kept={})
@@ -129,7 +129,7 @@ def _inputs(members: list[dict[str, Any]], behind: provenance.Provenance) -> str
         refs = list(dict.fromkeys(stage["deps"][role] for stage in members))
         number = role.removeprefix("data.")
         share = f" {100 * mix[int(number)]:.4g} %" if number.isdecimal() and len(mix) > 1 else ""
-        name = stage_name({"digest": "", **behind.stages[artifact.split_ref(refs[0])[0]]})
+        name = stage_name({"digest": "", **behind.stages[artifact.ref_digest(refs[0])]})
         role = role_of[members[0]["deps"][role]] if is_corpus_role(role) else role
         said.append(f"{role}{share} {name if name != role else ''} [{provenance.list_references(refs)}]".replace("  ", " "))
     return "; ".join(said)
@@ -172,11 +172,11 @@ LEAST_ERROR = 0.0005
 def arm_rows(results: frame.Results) -> list[dict[str, Any]]:
     """One entry per arm: its control, the ops it was trained on, its steps as (name, first seed's digest), its errors by
     band."""
-    return [_arm(results, name) for name in frame.arms(results.spec)]
+    return [_arm(results, name) for name in results.spec.arm_names()]
 
 
 def _arm(results: frame.Results, name: str) -> dict[str, Any]:
-    rows = [item for item in results.spec.arms if item.arm == name]
+    rows = results.spec.rows_of(name)
     ops = frame.trained_ops(results, name)
     unknown = "it starts from a model that was made elsewhere" if frame.is_adopted(results, name) else "its data are not here"
     trained = metrics.number_ranges(ops) if ops is not None else f"not known: {unknown}"
@@ -230,7 +230,7 @@ def set_overlaps(results: frame.Results) -> list[Overlap]:
     """One entry per test set among the inputs, checked against the sets that arms were trained on as far as they are here;
     where the plan has none, against all sets that no shown evaluation uses."""
     spec, records = results.spec, results.records
-    shown = [digest for arm in spec.arms for digest in [*arm.evaluations.values(), *(rung.digest for rung in arm.rungs)]]
+    shown = [digest for arm in spec.arms for digest in arm.evaluated()]
     tests = {records[digest]["deps"]["data"] for digest in shown if digest in records}
     folders = {digest: results.folders[digest] for digest in sorted(records) if records[digest]["kind"] in SETS}
 

@@ -136,10 +136,10 @@ class Side(NamedTuple):
 
 def of_arm(name: str, arm: str, spec: ReportSpec) -> Side:
     """An arm of a study. Raises UserError when there is none of that name."""
-    rows = [row for row in spec.arms if row.arm == arm]
+    rows = spec.rows_of(arm)
     if not rows:
-        raise UserError(f"{name}: study {spec.study} has no arm {arm!r}{nearest_name(arm, frame.arms(spec))}")
-    steps = [(stage.name, artifact.split_ref(stage.digest)[0]) for stage in rows[0].path]
+        raise UserError(f"{name}: study {spec.study} has no arm {arm!r}{nearest_name(arm, spec.arm_names())}")
+    steps = [(stage.name, stage.digest) for stage in rows[0].path]
     steps += rows[0].evaluations.items()
     return Side(name, steps, {row.seed: dict(row.evaluations) for row in rows}, spec.blocks, spec, arm)
 
@@ -259,17 +259,17 @@ def _differences(a: str, b: str, stages: Stages, skip: tuple[str, ...], path: st
         old, new = one["deps"].get(role), other["deps"].get(role)
         if old == new or role in skip:
             continue
-        rows.append([f"{path}{role}", f"{_named(old, stages)} -> {_named(new, stages)}"])
-        before, after = (artifact.split_ref(ref)[0] if ref else "" for ref in (old, new))
+        rows.append([f"{path}{role}", f"{_reference_text(old, stages)} -> {_reference_text(new, stages)}"])
+        before, after = (artifact.ref_digest(ref) if ref else "" for ref in (old, new))
         if before != after and before in stages and after in stages and stages[before]["kind"] == stages[after]["kind"]:
             rows += _differences(before, after, stages, (), f"{path}{role}.")
     return rows
 
 
-def _named(ref: str | None, stages: Stages) -> str:
+def _reference_text(ref: str | None, stages: Stages) -> str:
     if ref is None:
         return "-"
-    digest = artifact.split_ref(ref)[0]
+    digest = artifact.ref_digest(ref)
     if digest not in stages:
         return f"[{ref}]"
     name = stage_name(stages[digest])
@@ -371,5 +371,5 @@ def _results(
 def _base(digest: str, stages: Stages) -> ReportStage:
     """What the model of an evaluation goes out from at first."""
     while digest in stages and (found := [of for role, of in stages[digest]["deps"].items() if role in ("model", "init")]):
-        digest = artifact.split_ref(found[0])[0]
+        digest = artifact.ref_digest(found[0])
     return ReportStage(name="base", kind="", digest=digest)

@@ -65,7 +65,7 @@ def match_cell(spec: ReportSpec, stages: Stages, table: str, row: str, column: s
 
 def shown_tables(spec: ReportSpec) -> dict[str, TableNames]:
     """Every table of the report by its name: those that are declared, and the tables derived from them."""
-    values: Rows = {arm: (arm, "") for arm in frame.arms(spec)}
+    values: Rows = {arm: (arm, "") for arm in spec.arm_names()}
     controls = _rows(tables.difference_pairs(frame.Results(spec, {}, {}, {})))
     found: dict[str, TableNames] = {}
     for name, table in spec.tables.items():
@@ -93,7 +93,7 @@ def _rows(pairs: list[tuple[str, str]]) -> Rows:
 
 def _against(spec: ReportSpec, one: str) -> Rows:
     """All other arms, compared with one."""
-    return _rows([(arm, one) for arm in frame.arms(spec) if arm != one])
+    return _rows([(arm, one) for arm in spec.arm_names() if arm != one])
 
 
 def _compared_pairs(spec: ReportSpec, name: str) -> list[tuple[str, str]]:
@@ -147,12 +147,12 @@ def explain(spec: ReportSpec, report: str, stages: Stages, results: Path, query:
     """The cell in words. `stages`: the study's plan as JSON, dependencies first; `report`: the digest of its report; `seed`: only
     that seed."""
     whole, target = spec, spec.targets.get(query.column)
-    spec = spec.model_copy(update={"arms": [row for row in spec.arms if row.arm in (query.arm, query.against)]})
+    spec = spec.model_copy(update={"arms": spec.rows_of(query.arm, query.against)})
     found, notes = value(whole if target else spec, report, results, query)
     rows = [row for row in spec.arms if seed is None or row.seed == seed]
     if not rows:
         seeds = sorted({row.seed for row in spec.arms})
-        raise model.UserError(f"--seed {seed}: the study plans {query.arm} at seeds {', '.join(map(str, seeds))}")
+        raise model.UserError(f"--seed {seed}: the study plans {query.arm} at {metrics.seeds_text(seeds)}")
     chain, absent = stages_of(
         spec.model_copy(update={"arms": rows}),
         stages,
@@ -180,10 +180,7 @@ def _holds(stages: Stages, digest: str, query: CellName, spec: ReportSpec) -> bo
 def value(spec: ReportSpec, report: str, results: Path, query: CellName) -> tuple[estimate.Estimate, list[str]]:
     """The cell's estimate, and what kept it from being computed afresh: from counts where all are here, else the report's."""
     if query.column in spec.targets:
-        read = read_curves(spec, results)
-        if query.against:
-            return estimate.difference(read, query.arm, query.against, query.column, query.metric), []
-        return estimate.value(read, query.arm, query.column, query.metric), []
+        return _estimate(read_curves(spec, results), query), []
     digests = [digest for row in spec.arms for digest in row.evaluations.values()]
     wanted = [block for digest in digests for block in spec.blocks_of(digest)]
     folders = {block: artifact.folder(results, "evaluate", block) for block in wanted}
@@ -194,9 +191,7 @@ def value(spec: ReportSpec, report: str, results: Path, query: CellName) -> tupl
             of = spec.tables[query.table.removesuffix(tables.GAIN_SUFFIX)].gain
             k = of.k if of and of.k else 1
             return tables.gain_estimate(read, query.arm, query.against, query.column, query.metric, k), []
-        if query.against:
-            return estimate.difference(read, query.arm, query.against, query.column, query.metric), []
-        return estimate.value(read, query.arm, query.column, query.metric), []
+        return _estimate(read, query), []
     notes = [f"samples of evaluation {digest}: `interplay store pull` gets them" for digest in absent]
     out = artifact.folder(results, "report", report)
     shown = artifact.record(out)["metrics"]["tables"].get(query.table, {}) if artifact.done(out) else {}
@@ -206,6 +201,12 @@ def value(spec: ReportSpec, report: str, results: Path, query: CellName) -> tupl
         return estimate.Estimate(missing=(lacks,)), notes
     number, low, high = (np.nan if item is None else item for item in cell)
     return estimate.Estimate(number, low, high), notes
+
+
+def _estimate(read: frame.Results, query: CellName) -> estimate.Estimate:
+    if query.against:
+        return estimate.difference(read, query.arm, query.against, query.column, query.metric)
+    return estimate.value(read, query.arm, query.column, query.metric)
 
 
 def _head(spec: ReportSpec, report: str, found: estimate.Estimate, query: CellName) -> list[str]:

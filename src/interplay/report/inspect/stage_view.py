@@ -120,7 +120,7 @@ def browse_rollouts(folder: Path, choice: Choice) -> dict[str, Any]:
         "distinct": len(found.first),
         "page": choice.page,
         "pages": -(-len(found.first) // PER_PAGE),
-        "rows": [_shown(row, int(count), problems) for row, count in zip(rows, found.size[shown], strict=True)],
+        "rows": [_rollout_json(row, int(count), problems) for row, count in zip(rows, found.size[shown], strict=True)],
     }
 
 
@@ -142,7 +142,7 @@ def _of_last_steps(folder: Path) -> parquet.ParquetFile:
     return parquet.ParquetFile(pa.BufferReader(sink.getvalue()))
 
 
-def _shown(row: Row, count: int, problems: dict[tuple[int, int], Row]) -> dict[str, Any]:
+def _rollout_json(row: Row, count: int, problems: dict[tuple[int, int], Row]) -> dict[str, Any]:
     problem = problems.get((row.get("set", 0), row["index"]), {})
     # Escaped, since marks that turn the direction of writing would move what is next to them.
     texts = shown_text(row), gold_text(problem.get("solution") or "", row)
@@ -239,7 +239,7 @@ def _spec(stage: Mapping[str, Any], full: bool) -> list[str]:
 
 def _neighbours(digest: str, stages: Stages, results: Path) -> list[list[str]]:
     def row(role: str, ref: str) -> tuple[str, ...]:
-        other = artifact.split_ref(ref)[0]
+        other = artifact.ref_digest(ref)
         known = stages.get(other)
         if known is None:
             return (ref, role, "", "", "in no lock and not in results/")
@@ -254,7 +254,7 @@ def _neighbours(digest: str, stages: Stages, results: Path) -> list[list[str]]:
         (other, role, ref)
         for other, stage in stages.items()
         for role, ref in stage["deps"].items()
-        if artifact.split_ref(ref)[0] == digest
+        if artifact.ref_digest(ref) == digest
     ]
     needed = [row("input" if role == ref else role + ref[len(digest) :], other) for other, role, ref in users]
     return [*([block("needs", needs)] if needs else []), block("needed by", needed) if needed else ["needed by", "  nothing"]]

@@ -34,8 +34,8 @@ def arm_costs(spec: ReportSpec, behind: provenance.Provenance) -> list[dict[str,
     known = {digest: stage for digest, stage in behind.stages.items() if stage["spec"] and stage["kind"] != "evaluate"}
     planned = planned_costs(known)
     found = []
-    for name in dict.fromkeys(arm.arm for arm in spec.arms):
-        arms = [arm for arm in spec.arms if arm.arm == name]
+    for name in spec.arm_names():
+        arms = spec.rows_of(name)
         path = " → ".join(stage.name for stage in arms[0].path)
         paper, *shown = map(_mean, zip(*(_sums(arm, behind, known, planned) for arm in arms), strict=True))
         found.append({"arm": name, "path": path, "paper": paper, "planned": shown[:3], "realised": shown[3:]})
@@ -47,7 +47,7 @@ def _sums(
 ) -> list[float | None]:
     """Paper tokens, then tokens, rollouts and FLOPs as planned and as realised, of one arm at one seed; None where a stage is not
     finished or the size of its model unknown."""
-    path = [artifact.split_ref(stage.digest)[0] for stage in arm.path]
+    path = [stage.digest for stage in arm.path]
     if not set(path) <= planned.keys():
         return [None] * 7
     charged = sum(paper_tokens(known[digest]["kind"], known[digest]["spec"]) for digest in path)
@@ -70,7 +70,7 @@ def spent(results: frame.Results, unit: str) -> Mapping[str, float]:
     sizes = planned_costs({digest: known[digest] for digest in _in_order(known)})
     found: dict[str, list[float]] = {}
     for row in results.spec.arms:
-        path = [artifact.split_ref(stage.digest)[0] for stage in row.path]
+        path = [stage.digest for stage in row.path]
         took = [_took(results, digest, unit, sizes.get(digest)) for digest in path]
         found.setdefault(row.arm, []).append(nan if None in took else fsum(item or 0.0 for item in took))
     return {arm: fmean(amounts) for arm, amounts in found.items() if not isnan(fsum(amounts))}
@@ -78,17 +78,8 @@ def spent(results: frame.Results, unit: str) -> Mapping[str, float]:
 
 def _in_order(records: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Their digests, dependencies first."""
-    found: dict[str, None] = {}
-
-    def visit(digest: str) -> None:
-        if digest in records and digest not in found:
-            for ref in records[digest]["deps"].values():
-                visit(artifact.split_ref(ref)[0])
-            found[digest] = None
-
-    for digest in records:
-        visit(digest)
-    return list(found)
+    reached = artifact.closure(records, lambda digest: records[digest]["deps"].values() if digest in records else ())
+    return [digest for digest in reached if digest in records]
 
 
 def _took(results: frame.Results, digest: str, unit: str, planned: Cost | None) -> float | None:
@@ -174,7 +165,7 @@ def unequal_compute(results: frame.Results, test: Test) -> Iterator[str]:
         return
     spent: list[dict[str, float]] = [{}, {}]
     for one, other in zip(results.spec.rows_of(test.arm), results.spec.rows_of(test.against), strict=False):
-        paths = [[artifact.split_ref(stage.digest)[0] for stage in row.path] for row in (one, other)]
+        paths = [[stage.digest for stage in row.path] for row in (one, other)]
         own = [[digest for digest in path if digest not in paths[1 - side]] for side, path in enumerate(paths)]
         if any(digest not in results.records for digest in (*own[0], *own[1])):
             return
@@ -227,7 +218,7 @@ def _spent(match: Match, row: ReportArm, stages: list[ReportStage], records: Map
         if amount is None:
             return None
         share = (
-            share_reached(record["kind"], record["spec"], stage.step)
+            share_reached(record["spec"], stage.step)
             if paper or stage.step is None
             else stage.step / record["metrics"]["steps"]  # of a finished stage: the steps that lead to a kept checkpoint
         )
@@ -302,7 +293,7 @@ def _way(results: frame.Results, row: ReportArm, target: Target) -> "Way | str":
     stage = next((stage for stage in row.path if stage.name == target.stage), None)
     if stage is None:
         return f"the study plans no {target.stage} of {row.arm} at seed {row.seed}"
-    digest = artifact.split_ref(stage.digest)[0]
+    digest = stage.digest
     if digest not in results.records:
         return f"stage {target.stage} of {row.arm} at seed {row.seed} is not there: {results.why.get(digest, digest)}"
     lines = [one for one in metrics.read(results.folders[digest]) if stage.step is None or one["step"] <= stage.step]

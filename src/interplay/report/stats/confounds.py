@@ -69,7 +69,7 @@ def judge_controls(results: Results) -> Controlled:
     assert asked is not None
     gain = difference(results, asked.of, asked.against, asked.band, asked.value)
     rows = [_control(results, kind, asked.arms.get(kind, "")) for kind in asked.among]
-    return Controlled(gain, rows, _left(results, gain, rows))
+    return Controlled(gain, rows, _controls_summary(results, gain, rows))
 
 
 def _control(results: Results, kind: str, arm: str) -> ControlRow:
@@ -98,7 +98,7 @@ def _control(results: Results, kind: str, arm: str) -> ControlRow:
     return ControlRow(kind, name, arm, gain, rest, OPEN, "whether it gains as much is not decided")
 
 
-def _left(results: Results, gain: Estimate, rows: list[ControlRow]) -> str:
+def _controls_summary(results: Results, gain: Estimate, rows: list[ControlRow]) -> str:
     asked = results.spec.controls
     assert asked is not None
     what = f"the gain of {results.spec.label_of(asked.of)} over {results.spec.label_of(asked.against)} on {asked.band}"
@@ -168,13 +168,9 @@ def confound_lines(results: Results) -> list[str]:
     return [f"Confound, {one.name}: {one.says}" for one in find_confounds(results)]
 
 
-def _arms(claim: Claim) -> list[str]:
-    return [arm for arm in (claim.test.arm, claim.test.against) if arm]
-
-
 def _no_steps(results: Results, claim: Claim) -> Iterator[str]:
     """Reads the checksums of weights and the optimizer steps in records."""
-    for arm in _arms(claim):
+    for arm in claim.test.arms:
         if idle := notes.idle_note(results, arm):
             yield f"{arm}: {idle}"
 
@@ -182,11 +178,9 @@ def _no_steps(results: Results, claim: Claim) -> Iterator[str]:
 def _leaked(results: Results, claim: Claim) -> Iterator[str]:
     """Reads structural keys of the problem sets that an arm was trained on, and of the one that it is tested on."""
     deps = {digest: record["deps"].values() for digest, record in results.records.items()}
-    for arm in _arms(claim):
+    for arm in claim.test.arms:
         row = results.spec.rows_of(arm)[0]
-        behind = artifact.closure(
-            [artifact.split_ref(stage.digest)[0] for stage in row.path], lambda digest: deps.get(digest, ())
-        )
+        behind = artifact.closure([stage.digest for stage in row.path], lambda digest: deps.get(digest, ()))
         trained = [one for one in behind if one in results.records and results.records[one]["kind"] in SETS]
         tested = {results.records[one]["deps"]["data"] for one in row.evaluations.values() if one in results.records}
         for digest in sorted(tested & results.folders.keys()):
@@ -198,7 +192,7 @@ def _leaked(results: Results, claim: Claim) -> Iterator[str]:
 
 def _lucky(results: Results, claim: Claim) -> Iterator[str]:
     """Reads the score of each base on the band of the test."""
-    start, test = _arms(claim)[-1], claim.test
+    start, test = claim.test.arms[-1], claim.test
     found = value(results, start, test.band, test.metric)
     if lacks_bases(found._replace(missing=())):
         if not found.missing:  # else more of them are to come
@@ -217,7 +211,7 @@ def _lucky(results: Results, claim: Claim) -> Iterator[str]:
 def _broken(results: Results, claim: Claim) -> Iterator[str]:
     """Reads the scores of an arm and of the one that it starts from, on every band."""
     pairs = dict(reversed(tables.difference_pairs(results)))  # the start of an arm comes before its control
-    for arm in [arm for arm in _arms(claim) if arm in pairs]:
+    for arm in [arm for arm in claim.test.arms if arm in pairs]:
         start = pairs[arm]
         for band in frame.bands(results):
             before = value(results, start, band, "strict_pass@1")
@@ -230,7 +224,7 @@ def _broken(results: Results, claim: Claim) -> Iterator[str]:
 
 def _hacked(results: Results, claim: Claim) -> Iterator[str]:
     """Reads reward and verdicts of the completions of RL, first and last steps."""
-    for arm in _arms(claim):
+    for arm in claim.test.arms:
         rises = [rise for row in results.spec.rows_of(arm) for rise in _rises(results, row)]
         if len(rises) < 2:
             continue
@@ -322,9 +316,9 @@ def _machines(results: Results, claim: Claim) -> Iterator[str]:
     if test.against is None:
         return
     made: dict[str, dict[str, set[str]]] = {}
-    for arm in _arms(claim):
+    for arm in claim.test.arms:
         for row in results.spec.rows_of(arm):
-            for digest in [*(artifact.split_ref(stage.digest)[0] for stage in row.path), *row.evaluations.values()]:
+            for digest in row.digests():
                 if (record := results.records.get(digest)) and "dtype" in record["spec"]:
                     cpu = metrics.read_telemetry(results.folders[digest]).get("environment", {}).get("cpu")
                     how = ", ".join(filter(None, [cpu, artifact.numerics_of(record)]))
@@ -354,7 +348,7 @@ def _shares(results: Results, claim: Claim) -> list[Estimate]:
     """The scores of both arms of a difference of shares; none of other claims."""
     test = claim.test
     compared = test.against is not None and measure_of(test.metric).support == SHARE.support
-    return [value(results, arm, test.band, test.metric) for arm in _arms(claim)] if compared else []
+    return [value(results, arm, test.band, test.metric) for arm in claim.test.arms] if compared else []
 
 
 DETECTORS: dict[str, Callable[[Results, Claim], Iterator[str]]] = {

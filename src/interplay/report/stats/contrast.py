@@ -289,7 +289,7 @@ def judge_claim(results: frame.Results, claim: Claim, level: float = LEVEL) -> J
     that they were to share."""
     test = claim.test
     found = estimate_of(results, test, test.metric, test.arm, test.against)
-    lacking = notes.lacking_bands(results, [test.arm, *([test.against] if test.against else [])], test.band)
+    lacking = notes.lacking_bands(results, test.arms, test.band)
     if lacking and (results.spec.lacking == "not tested" or not found.seeds):
         return JudgedClaim(claim, claim_spec.NOT_TESTED, lacking, found)
     if found.missing:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from interplay.core import artifact, model
+from interplay.core import model
 from interplay.core.metrics import round_significant
 from interplay.report.metric_spec import is_of_run, measure_of
 from interplay.report.shown_spec import logged_measure
@@ -225,7 +225,7 @@ def absent_arm(results: Results, arm: str) -> list[str]:
 def _rows(results: Results, arm: str, seed: int, column: str | None, metric: str) -> _Rows | str:
     """One seed's prompts from the first evaluation (by name) that holds the column and the metric and has enough samples, or
     why there are none."""
-    planned = [item for item in results.spec.arms if item.arm == arm and item.seed == seed]
+    planned = [row for row in results.spec.rows_of(arm) if row.seed == seed]
     if not planned:
         return f"the study plans no {arm} at seed {seed}"
     if is_of_run(metric):
@@ -363,7 +363,7 @@ def recorded_estimate(results: Results, stage: str, key: str, arm: str, against:
     parts: dict[int, _Part] = {}
     missing = absent_arm(results, arm)
     for seed in _replicated(results, [arm] if against is None else [arm, against], None, missing):
-        of_seed = [_of(results, stage, key, one, seed) for one in (arm, against) if one is not None]
+        of_seed = [_recorded_number(results, stage, key, one, seed) for one in (arm, against) if one is not None]
         there = [one for one in of_seed if not isinstance(one, str)]
         missing += [one for one in of_seed if isinstance(one, str)]
         if len(there) == len(of_seed):
@@ -382,13 +382,13 @@ def recorded_estimate(results: Results, stage: str, key: str, arm: str, against:
     return found._replace(low=low, high=high, over=target(found.bases, found.models), detectable=effect, spread=spread)
 
 
-def _of(results: Results, stage: str, key: str, arm: str, seed: int) -> Found | str:
+def _recorded_number(results: Results, stage: str, key: str, arm: str, seed: int) -> Found | str:
     """The number of one run, or why there is none."""
-    planned = next((one for one in results.spec.arms if one.arm == arm and one.seed == seed), None)
+    planned = next((row for row in results.spec.rows_of(arm) if row.seed == seed), None)
     on_path = [one.digest for one in planned.path if one.name == stage] if planned else []
     if not on_path:
         return f"the study plans no {stage} of {arm} at seed {seed}"
-    digest = artifact.split_ref(on_path[-1])[0]
+    digest = on_path[-1]
     if digest not in results.records:
         return f"stage {stage} of {arm} at seed {seed} is not there: {results.why.get(digest, digest)}"
     values_of = results.records[digest]["metrics"]

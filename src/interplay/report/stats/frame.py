@@ -57,7 +57,7 @@ def read_results(spec: ReportSpec, inputs: dict[str, Path]) -> Results:
     """Read every finished input. An unfinished or absent one is left out: what would need it says that it is missing."""
     folders = {digest: path for digest, path in inputs.items() if artifact.done(path)}
     rows = [*spec.arms, *spec.tuning]
-    wanted = {digest for arm in rows for digest in [*arm.evaluations.values(), *(rung.digest for rung in arm.rungs)]}
+    wanted = {digest for arm in rows for digest in arm.evaluated()}
     blocks = {digest: spec.blocks_of(digest) for digest in sorted(wanted)}
     prompts = {
         digest: merge_blocks([count_samples(folders[block]) for block in of])
@@ -209,16 +209,11 @@ def error_classes(results: "Results") -> list[str]:
     return [name for name in ERRORS if name in found] + sorted(found - set(ERRORS))
 
 
-def arms(spec: ReportSpec) -> list[str]:
-    """Names of the arms, in the study's order."""
-    return list(dict.fromkeys(arm.arm for arm in spec.arms))
-
-
 def unequal_tries(spec: ReportSpec, chosen: Sequence[str], judged: Collection[str]) -> list[str]:
     """That some of these arms are one of more values of their axes than others, and the further values are not judged."""
     tries = {}
     for arm in chosen:
-        group = [other for other in arms(spec) if other.partition("[")[0] == arm.partition("[")[0]]
+        group = [other for other in spec.arm_names() if other.partition("[")[0] == arm.partition("[")[0]]
         tries[arm] = len(group) if "[" in arm and not set(group) <= set(judged) else 1
     each = ", ".join(f"{arm} is one of {number}" for arm, number in tries.items())
     return [f"unequal tries: {each}"] if len(set(tries.values())) > 1 else []
@@ -226,13 +221,13 @@ def unequal_tries(spec: ReportSpec, chosen: Sequence[str], judged: Collection[st
 
 def drawn(results: Results) -> list[str]:
     """Names of the arms of a figure, in its order."""
-    return list(results.drawn) or arms(results.spec)
+    return list(results.drawn) or results.spec.arm_names()
 
 
 def as_shown(results: Results, figure: Figure) -> tuple[Results, Figure]:
     """The same with every arm by its label, and the arms that the figure draws."""
     spec = results.spec
-    label = {arm: spec.label_of(arm) for arm in arms(spec)}
+    label = {arm: spec.label_of(arm) for arm in spec.arm_names()}
     rows = [row.model_copy(update={"arm": label[row.arm], "control": label.get(row.control or "")}) for row in spec.arms]
     by_arm = {
         key: {label.get(arm, arm): item for arm, item in getattr(spec, key).items()} for key in ("trained_ops", "trained_sets")
@@ -256,7 +251,7 @@ def as_shown(results: Results, figure: Figure) -> tuple[Results, Figure]:
 def keep_shown(results: Results, shown: Results) -> None:
     """Keep the estimates that were made of results `as_shown`, by the names of the arms."""
     if results.kept is not None and shown.kept:
-        names = {results.spec.label_of(arm): arm for arm in arms(results.spec)}
+        names = {results.spec.label_of(arm): arm for arm in results.spec.arm_names()}
         results.kept.update({_renamed(key, names): item for key, item in shown.kept.items()})
 
 
@@ -270,7 +265,7 @@ def _renamed(key: Key, names: Mapping[str, str]) -> Key:
 
 def seeds(spec: ReportSpec, arm: str) -> list[int]:
     """Seeds that the study plans for an arm."""
-    return sorted({item.seed for item in spec.arms if item.arm == arm})
+    return sorted({row.seed for row in spec.rows_of(arm)})
 
 
 def ops(results: Results) -> list[int]:
@@ -298,11 +293,17 @@ def bands(results: Results) -> list[str]:
 def recorded_mean(results: Results, arm: str, column: str, key: str) -> float:
     """Mean over an arm's evaluations of a number that their records hold for a band or an `op:N`, such as the mean `length` of
     completions; NaN where none does."""
-    group, name = ("op", column.removeprefix("op:")) if column.startswith("op:") else ("band", column)
-    digests = [digest for row in results.spec.arms if row.arm == arm for digest in row.evaluations.values()]
-    found = [results.records.get(digest, {}).get("metrics", {}).get(group, {}).get(name, {}).get(key) for digest in digests]
+    digests = [digest for row in results.spec.rows_of(arm) for digest in row.evaluations.values()]
+    found = [recorded_numbers(results, digest, column).get(key) for digest in digests]
     known = [one for one in found if one is not None]
     return fmean(known) if known else math.nan
+
+
+def recorded_numbers(results: Results, digest: str, column: str) -> Mapping[str, Any]:
+    """What the record of an evaluation holds for a band or an `op:N`; empty where it is not there."""
+    group, name = ("op", column.removeprefix("op:")) if column.startswith("op:") else ("band", column)
+    found: Mapping[str, Any] = results.records.get(digest, {}).get("metrics", {}).get(group, {}).get(name, {})
+    return found
 
 
 def ops_of(results: Results, band: str) -> tuple[int, ...]:
@@ -323,7 +324,7 @@ def diverged(results: Results) -> dict[str, float]:
 def lacked_band(results: Results, arm: str, seed: int, column: str | None) -> str:
     """The calibrated band, if any, that the base of an arm at a seed has not, though the column is that band, or the arm was
     trained on it: the nearest op took its place. Such a replicate says nothing of the band and is left out."""
-    row = next((row for row in results.spec.arms if row.arm == arm and row.seed == seed and row.calibration), None)
+    row = next((row for row in results.spec.rows_of(arm) if row.seed == seed and row.calibration), None)
     lacking = results.records.get(row.calibration, {}).get("metrics", {}).get("lacking", []) if row else []
     return next((band for band in lacking if row and (band == column or band in row.calibrated)), "")
 
@@ -348,7 +349,7 @@ def has_curve(kind: str) -> bool:
 
 def is_adopted(results: Results, arm: str) -> bool:
     """Whether an arm starts from a model that was made elsewhere."""
-    return any(KINDS[stage.kind].spec is SourceSpec for item in results.spec.arms if item.arm == arm for stage in item.path)
+    return any(KINDS[stage.kind].spec is SourceSpec for row in results.spec.rows_of(arm) for stage in row.path)
 
 
 def problem_keys(folder: Path) -> pd.DataFrame:
@@ -370,7 +371,7 @@ def key_set(folder: Path) -> frozenset[str]:
 
 def audit_notes(results: Results, arms: list[str]) -> tuple[str, ...]:
     """A line on each audit of problems that rl stages of these arms draw from: what it found, and that the study accepts it."""
-    stages = [stage.digest for row in results.spec.arms if row.arm in arms for stage in row.path]
+    stages = [stage.digest for row in results.spec.rows_of(*arms) for stage in row.path]
     found: dict[str, str] = {}
     for record in [results.records[digest] for digest in stages if digest in results.records]:
         for role, digest in record["deps"].items():

@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from interplay.core import artifact, model
-from interplay.core.metrics import number_ranges, round_significant
+from interplay.core.metrics import number_ranges, round_significant, seeds_text
 from interplay.report.claim_spec import Claim, Failing
 from interplay.report.metric_spec import measure_of
 from interplay.report.spec import ReportArm, ReportStage
@@ -30,15 +30,15 @@ def caveats_of(results: Results, arms: Iterable[str]) -> tuple[str, ...]:
 def calibration_notes(results: Results, arms: list[str]) -> tuple[str, ...]:
     """A line on each calibrated band of these arms: its ops, and at which seeds; and on those that are pinned."""
     found: dict[str, dict[str, dict[int, None]]] = {}
-    for row in [row for row in results.spec.arms if row.arm in arms and row.calibration in results.records]:
+    for row in [row for row in results.spec.rows_of(*arms) if row.calibration in results.records]:
         chosen = results.records[row.calibration]["metrics"]
         for band, ops in chosen["bands"].items():
             said = "no op, left out" if band in chosen["lacking"] else f"op {number_ranges(ops)}"
             found.setdefault(band, {}).setdefault(said, {})[row.seed] = None
-    lines = [
-        f"{band}, chosen for each base on held-out prompts: {'; '.join(f'{ops} ({_seeds([*at])})' for ops, at in by.items())}."
-        for band, by in found.items()
-    ]
+    lines = []
+    for band, by in found.items():
+        each = "; ".join(f"{ops} ({seeds_text([*at])})" for ops, at in by.items())
+        lines.append(f"{band}, chosen for each base on held-out prompts: {each}.")
     pinned = {band: ops for band, ops in results.spec.bands.items() if ops} if found else {}
     return (*lines, *(f"{band}, the same for every base: op {number_ranges(ops)}." for band, ops in pinned.items()))
 
@@ -46,16 +46,15 @@ def calibration_notes(results: Results, arms: list[str]) -> tuple[str, ...]:
 def lacking_bands(results: Results, arms: list[str], column: str) -> str:
     """`the bases of seeds 1, 3 have no edge: no candidate op has strict_pass@1 in [0.05, 0.5]`; empty where all bases have the
     bands that the column and the arms are about."""
-    rows = [row for row in results.spec.arms if row.arm in arms]
     lacking: dict[str, dict[int, str]] = {}
-    for row in rows:
+    for row in results.spec.rows_of(*arms):
         if band := lacked_band(results, row.arm, row.seed, column):
             lacking.setdefault(band, {})[row.seed] = row.calibration
     said = []
     for band, at in lacking.items():
         rule = results.records[next(iter(at.values()))]["spec"]["bands"][band]
         needed = " and ".join(f"{name} in {ends}" for name, ends in rule.items())
-        said.append(f"no {band} at {_seeds(sorted(at))}: no candidate op has {needed}")
+        said.append(f"no {band} at {seeds_text(sorted(at))}: no candidate op has {needed}")
     return "; ".join(said)
 
 
@@ -64,7 +63,7 @@ def lacking_bands(results: Results, arms: list[str], column: str) -> str:
 
 def sampling_notes(results: Results, arms: list[str]) -> tuple[str, ...]:
     """A line on evaluations and one on RL, each only where these arms differ in it; of finished stages alone."""
-    chosen = [row for row in results.spec.arms if row.arm in arms]
+    chosen = results.spec.rows_of(*arms)
     evaluations = [(row.arm, digest) for row in chosen for digest in row.evaluations.values()]
     trained = [(row.arm, stage.digest) for row in chosen for stage in row.path]
     lines = []
@@ -95,8 +94,8 @@ def _groups(results: Results, stages: list[tuple[str, str]]) -> dict[str, list[s
 def numerics_notes(results: Results, arms: list[str]) -> tuple[str, ...]:
     """A line for each kind of which some finished stages of these arms were made in a stack (`run.stack`) and others alone."""
     found: dict[str, dict[str, dict[str, None]]] = {}
-    for row in [row for row in results.spec.arms if row.arm in arms]:
-        for digest in [*(stage.digest for stage in row.path), *row.evaluations.values()]:
+    for row in results.spec.rows_of(*arms):
+        for digest in row.digests():
             if record := results.records.get(digest):
                 how = found.setdefault(record["kind"], {}).setdefault(artifact.numerics_of(record), {})
                 how[f"{row.arm} seed {row.seed}"] = None
@@ -143,8 +142,7 @@ def find_failures(results: Results, claim: Claim, whole: Estimate, level: float)
     """The failed bases among those of an estimate over all, or why that is not known."""
     test, fails = claim.test, claim.fails
     assert fails is not None
-    paired = [arm for arm in (test.arm, test.against) if arm is not None]
-    sides = [{row.seed: row for row in results.spec.arms if row.arm == arm and row.seed in whole.seeds} for arm in paired]
+    sides = [{row.seed: row for row in results.spec.rows_of(arm) if row.seed in whole.seeds} for arm in test.arms]
     bases = min(({seed: row.path[0].digest for seed, row in of.items()} for of in sides), key=lambda of: len({*of.values()}))
     if whole.bases < 2:  # the replicates are runs
         bases = {seed: str(seed) for seed in bases}
@@ -171,7 +169,7 @@ def find_failures(results: Results, claim: Claim, whole: Estimate, level: float)
 
 def _why_failed(results: Results, row: ReportArm, fails: Failing) -> str:
     """Why a run failed by the rule; empty where it did not, or its arm has no such stage. LookupError with what is missing."""
-    for digest in [artifact.split_ref(stage.digest)[0] for stage in row.path if stage.name == fails.recorded]:
+    for digest in [stage.digest for stage in row.path if stage.name == fails.recorded]:
         found = results.records.get(digest, {}).get("metrics", {})
         bound, side = (fails.below, "below") if fails.above is None else (fails.above, "above")
         for key in [key for key in (fails.value, bound) if isinstance(key, str) and key not in found]:
@@ -207,7 +205,7 @@ class Ending(NamedTuple):
 
 def idle_notes(results: Results, arms: list[str]) -> tuple[str, ...]:
     """A line on idle stages and one on arms with equal final weights, each only where there are such among these arms."""
-    endings = {(row.arm, row.seed): _ending(results, row) for row in results.spec.arms if row.arm in arms}
+    endings = {(row.arm, row.seed): _ending(results, row) for row in results.spec.rows_of(*arms)}
     idle: dict[str, list[int]] = {}
     same: dict[tuple[str, ...], list[int]] = {}
     for (arm, seed), ending in endings.items():
@@ -218,10 +216,10 @@ def idle_notes(results: Results, arms: list[str]) -> tuple[str, ...]:
             same.setdefault(group, []).append(seed)
     lines = []
     if idle:
-        each = "; ".join(f"{what} ({_seeds(seeds)})" for what, seeds in idle.items())
+        each = "; ".join(f"{what} ({seeds_text(seeds)})" for what, seeds in idle.items())
         lines.append(f"Left the weights as they were: {each}.")
     if same:
-        each = "; ".join(f"{', '.join(group)} ({_seeds(seeds)})" for group, seeds in same.items())
+        each = "; ".join(f"{', '.join(group)} ({seeds_text(seeds)})" for group, seeds in same.items())
         lines.append(f"Ended with the same weights, so the settings in which these arms differ had no effect: {each}.")
     return tuple(lines)
 
@@ -231,7 +229,7 @@ def idle_stages(results: Results, arms: Iterable[str], share: float = 1.0) -> di
     of those seeds."""
     found: dict[str, dict[str, dict[int, str]]] = {}
     for arm in arms:
-        rows = [row for row in results.spec.arms if row.arm == arm and row.path and row.path[-1].digest in results.records]
+        rows = [row for row in results.spec.rows_of(arm) if row.path and row.path[-1].digest in results.records]
         idle: dict[str, dict[int, str]] = {}
         for row in rows:
             still = _ending(results, row).idle
@@ -247,14 +245,14 @@ def idle_note(results: Results, arm: str, share: float = HALF) -> str:
     """`rl left the weights as they were`, with the seeds unless it did at all; empty where no stage did at that share."""
     lines, planned = [], seeds_of(results.spec, arm)
     for name, idle in idle_stages(results, [arm], share).get(arm, {}).items():
-        where = "" if sorted(idle) == planned else f" at {_seeds(sorted(idle))}"
+        where = "" if sorted(idle) == planned else f" at {seeds_text(sorted(idle))}"
         lines.append(f"{name} left the weights as they were{where}")
     return "; ".join(lines)
 
 
 def same_weights(results: Results, arm: str, against: str) -> list[int]:
     """Seeds at which two arms ended with the same weights although they are not one model by plan."""
-    rows = {(row.arm, row.seed): row for row in results.spec.arms if row.arm in (arm, against)}
+    rows = {(row.arm, row.seed): row for row in results.spec.rows_of(arm, against)}
     seeds = []
     for seed in sorted({seed for _, seed in rows}):
         one, other = rows.get((arm, seed)), rows.get((against, seed))
@@ -267,7 +265,7 @@ def same_weights(results: Results, arm: str, against: str) -> list[int]:
 def same_weights_note(results: Results, arm: str, against: str) -> str:
     """`x and y ended with the same weights at seeds 0 and 1`; empty where they did at none."""
     seeds = same_weights(results, arm, against)
-    return f"{arm} and {against} ended with the same weights at {_seeds(seeds)}" if seeds else ""
+    return f"{arm} and {against} ended with the same weights at {seeds_text(seeds)}" if seeds else ""
 
 
 def inaction_note(results: Results, arm: str, share: float = HALF) -> str:
@@ -307,7 +305,7 @@ def _ending(results: Results, row: ReportArm) -> Ending:
             idle += [stage.name] if has_curve(stage.kind) else []
         else:
             since = stage
-    return Ending(_model(since), path[-1][1], tuple(idle))
+    return Ending(since.ref(), path[-1][1], tuple(idle))
 
 
 def _took_no_step(records: Mapping[str, Mapping[str, Any]], stage: ReportStage) -> bool:
@@ -325,12 +323,4 @@ def _weights(records: Mapping[str, Mapping[str, Any]], stage: ReportStage) -> We
 
 
 def _last(row: ReportArm) -> str:
-    return _model(row.path[-1]) if row.path else ""
-
-
-def _model(stage: ReportStage) -> str:
-    return stage.digest if stage.step is None else f"{stage.digest}@{stage.step}"
-
-
-def _seeds(seeds: list[int]) -> str:
-    return f"{'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}"
+    return row.path[-1].ref() if row.path else ""

@@ -1,9 +1,9 @@
-"""The power of the replicates that a study plans, before there are data: from a pilot. With data, see `replication`."""
+"""The power of the replicates that a study plans, before there are data: from a pilot. With data, see `sequential`."""
 
 import bisect
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import numpy as np
 
@@ -41,7 +41,7 @@ class Planned(NamedTuple):
 def planned_power(plan: Plan, seconds: Callable[[str], float | None]) -> list[Planned]:
     """Of each claim, and of each fight, about a difference of pass rates, with the pilot's deviations. `seconds`: digest -> what
     the stage takes."""
-    spec, inputs = cast(ReportSpec, plan.stages[plan.report].spec), {d: of.deps.values() for d, of in plan.stages.items()}
+    spec, inputs = plan.report_spec(), {d: of.deps.values() for d, of in plan.stages.items()}
     tests = ((claim, claim.test) for claim in spec.claims)
     measured = [(claim, 1) for claim, test in tests if test.difference and test.band and is_pass_rate(test.metric)]
     found = []
@@ -55,7 +55,7 @@ def planned_power(plan: Plan, seconds: Callable[[str], float | None]) -> list[Pl
 def refuse_short(plan: Plan, found: Iterable[Planned]) -> None:
     """Raises UserError where a claim or a fight cannot be found and does not say so: of `interplay plan` and `register`, and of a
     launch. A design that was registered passed then, and can be run as it is."""
-    registered = cast(ReportSpec, plan.stages[plan.report].spec).registration
+    registered = plan.report_spec().registration
     short = [one for one in found if one.short and (registered is None or registered.changes)]
     if short:
         more = f" and of {model.plural(len(short) - 1, 'more claim')}" if len(short) > 1 else ""
@@ -82,7 +82,7 @@ def _planned(
 ) -> tuple[str, float | None]:
     """`contenders`: of a fight, which share the variance and the error rate."""
     pilot = plan.pilot or {}
-    arms = [[row for row in spec.arms if row.arm == arm] for arm in (claim.test.arm, claim.test.against)]
+    arms = [spec.rows_of(arm) for arm in (claim.test.arm, claim.test.against)]
     bases = min(len({row.path[0].digest for row in rows}) for rows in arms)
     prompts = _prompts(plan, spec, arms[0][0], claim.test)
     of_bases, of_prompts = (contenders > 1 and pilot["contenders"]) or (pilot["bases"], pilot["prompts"])
@@ -157,7 +157,7 @@ def replicate_seconds(
 ) -> float | None:
     """Mean over the replicates of the seconds of the stages which belong to one replicate of the test's arms alone; None where
     some of them are not known."""
-    rows = [row for row in spec.arms if row.arm in (test.arm, test.against)]
+    rows = spec.rows_of(*test.arms)
     stages = {seed: _stages([row for row in rows if row.seed == seed], inputs) for seed in {row.seed for row in rows}}
     totals = []
     for seed, own in stages.items():
@@ -169,5 +169,4 @@ def replicate_seconds(
 
 
 def _stages(rows: Iterable[ReportArm], inputs: Mapping[str, Iterable[str]]) -> set[str]:
-    ends = [digest for row in rows for digest in (*(step.digest for step in row.path), *row.evaluations.values())]
-    return set(artifact.closure(ends, lambda digest: inputs.get(digest, ())))
+    return set(artifact.closure([digest for row in rows for digest in row.digests()], lambda digest: inputs.get(digest, ())))

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from interplay.core import artifact, execution
 from interplay.core.digest import CORPUS, corpus_inputs, is_corpus_role, without_shard
-from interplay.core.metrics import clock, quantity, read_telemetry, short
+from interplay.core.metrics import clock, quantity, read_telemetry, seeds_text, short
 from interplay.kinds.stages import EXACT, Numerics, numerics_class, other_contents
 from interplay.kinds.table import KINDS
 from interplay.report.spec import ReportArm, ReportSpec
@@ -98,7 +98,7 @@ def of_inputs(spec: ReportSpec, inputs: Mapping[str, Path]) -> Provenance:
         read[digest] = _read(digest, kinds.get(digest, ""), results)
         deps = read[digest]["deps"]
         for role, ref in deps.items():
-            kinds.setdefault(artifact.split_ref(ref)[0], ROLES.get(role.split(".")[0], ""))
+            kinds.setdefault(artifact.ref_digest(ref), ROLES.get(role.split(".")[0], ""))
         return deps.values()
 
     found = {digest: read[digest] for digest in artifact.closure([*kinds, *inputs], deps_of)}
@@ -178,7 +178,7 @@ def entry_anchors(found: list[Entry]) -> dict[str, str]:
 
 def path_steps(row: ReportArm) -> list[tuple[str, str, str]]:
     """(name, kind, digest) along an arm's path, then its evaluations."""
-    path = [(stage.name, stage.kind, artifact.split_ref(stage.digest)[0]) for stage in row.path]
+    path = [(stage.name, stage.kind, stage.digest) for stage in row.path]
     return path + [(name, "evaluate", digest) for name, digest in sorted(row.evaluations.items())]
 
 
@@ -246,7 +246,7 @@ def input_references(deps: Mapping[str, str]) -> list[tuple[str, str]]:
 
 def _member(digest: str, uses: list[tuple[str, int]], behind: Provenance) -> Member:
     seeds = sorted({seed for _, seed in uses})
-    said = f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}" if seeds else ""
+    said = seeds_text(seeds) if seeds else ""
     state = "done" if behind.done(digest) else behind.why.get(digest, "missing")
     known = behind.telemetry.get(digest, {})
     hours = clock(known["seconds_wall"]) if "seconds_wall" in known else "time not recorded"
@@ -255,7 +255,7 @@ def _member(digest: str, uses: list[tuple[str, int]], behind: Provenance) -> Mem
 
 
 def _shown_settings(kind: str, spec: dict[str, Any]) -> dict[str, Any]:
-    found = {key: _at(spec, key) for key in KINDS[kind].settings} if kind in KINDS else {}
+    found = {key: _value_at(spec, key) for key in KINDS[kind].settings} if kind in KINDS else {}
     if isinstance(steps := found.get("steps"), list):
         found["steps"] = " → ".join(map(_step, steps)) or None
     return {key: value for key, value in found.items() if value is not None}
@@ -267,7 +267,7 @@ def _step(step: Mapping[str, Any]) -> str:
     return f"{step['name']} ({keys})" if keys else str(step["name"])
 
 
-def _at(spec: Any, dotted: str) -> Any:
+def _value_at(spec: Any, dotted: str) -> Any:
     """The value at a dotted key; None where a part of it is absent, as options of another member of a union are."""
     for key in dotted.split("."):
         spec = spec.get(key) if isinstance(spec, dict) else None

@@ -350,7 +350,7 @@ def repetition_lines(results: frame.Results) -> list[str]:
     lines = []
     for trainer, arms in repetitions(results).items():
         for arm, twin in arms.items():
-            paths = {(row.arm, row.seed): row.path for row in results.spec.arms if row.arm in (arm, twin)}
+            paths = {(row.arm, row.seed): row.path for row in results.spec.rows_of(arm, twin)}
             for seed in sorted({seed for _, seed in paths}):
                 pairs = zip(*(paths.get((name, seed), []) for name in (arm, twin)), strict=False)
                 for one, other in [(a, b) for a, b in pairs if a.digest != b.digest]:

@@ -228,9 +228,9 @@ def _first_of_class(samples: pd.DataFrame) -> pd.DataFrame:
 def _sampled(results: frame.Results, first: Iterable[str]) -> Iterator[tuple[str, str]]:
     """(arm, an evaluation of it), then (problem set, the stage in which a model wrote it), of those whose samples are here."""
     here = [digest for digest, folder in results.folders.items() if _holds(folder / "samples.parquet", COLUMNS)]
-    known = frame.arms(results.spec)
+    known = results.spec.arm_names()
     for arm in [arm for arm in dict.fromkeys([*first, *known]) if arm in known][:MOST_ARMS]:
-        rows = [row for row in results.spec.arms if row.arm == arm]
+        rows = results.spec.rows_of(arm)
         judged = [one for row in rows for one in row.evaluations.values() if one in results.prompts and one in here]
         yield from [(arm, one) for one in judged[:1]]
     for digest in [one for one in here if results.records[one]["kind"] == "generate"]:

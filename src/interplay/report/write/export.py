@@ -24,7 +24,7 @@ from interplay.report.draw import figures, style
 from interplay.report.stats import contrast, frame, provenance
 from interplay.report.write import answers, headline, latex, page, summary
 from interplay.report.write.text import latex_text
-from interplay.results import catalog, payloads
+from interplay.results import payloads
 from interplay.study.plan import Plan
 
 TIMES = "times"
@@ -178,7 +178,7 @@ def _results(claims: Sequence[Mapping[str, Any]], floats: Sequence[str], drawn: 
 
 def _refs(word: str, prefix: str, names: Sequence[str]) -> str:
     refs = [rf"\ref{{{prefix}:{name}}}" for name in names]
-    return f"{word}~{refs[0]}" if len(refs) == 1 else f"{word}s {', '.join(refs[:-1])} and {refs[-1]}"
+    return f"{word}{'~' if len(refs) == 1 else 's '}{model.join_names(refs)}"
 
 
 def _inputs(folder: str, names: Sequence[str]) -> str:
@@ -221,7 +221,7 @@ def _needs_page(results: frame.Results, figure: Figure) -> bool:
     if figure.panel == "band":
         return len(frame.bands(results)) > 2
     places = len(figure.bands or []) if figure.x == "band" else len(frame.ops(results)) if figure.x == "op" else 0
-    return places * (len(frame.arms(results.spec)) if figure.form == "usual" else 6) > MOST_BARS
+    return places * (len(results.spec.arm_names()) if figure.form == "usual" else 6) > MOST_BARS
 
 
 def _save_pgf(canvas: Canvas, path: Path) -> None:
@@ -289,7 +289,7 @@ def write_drawn(path: Path, out: Path) -> None:
 def paper_of_study(plan: Plan, results: Path, out: Path, look: Look) -> None:
     """The paper of a finished study."""
     answers.finished_report(plan, results)
-    spec = catalog.report_spec(plan)
+    spec = plan.report_spec()
     made = answers.answer_study(frame.read_results(spec, answers.report_inputs(plan, results)))
     _write_paper(made, answers.claims_json(made.judged), papers_of_plan(plan, spec.source), out, look)
 
@@ -297,7 +297,7 @@ def paper_of_study(plan: Plan, results: Path, out: Path, look: Look) -> None:
 def paper_of_summary(path: Path, plan: Plan | None, out: Path, look: Look) -> None:
     """The paper of a summary (`write.summary`), which has no training curves; `plan`: of its study, for what that builds on."""
     made, known = summary.read_summary(path), artifact.read_json(path)
-    papers = papers_of_plan(plan, catalog.report_spec(plan).source) if plan else []
+    papers = papers_of_plan(plan, plan.report_spec().source) if plan else []
     _write_paper(made, known["claims"], papers, out, look)
 
 
@@ -328,7 +328,7 @@ def _fill(part: Path, plan: Plan, configs: Path, results: Path, report: Path) ->
     for folder, name in (("study", plan.study), ("scale", plan.scale)):
         files[f"settings/{folder}/{name}.yaml"] = configs / folder / f"{name}.yaml"
     title = f"Interplay: {plan.study}"
-    spec, inputs = catalog.report_spec(plan), answers.report_inputs(plan, results)
+    spec, inputs = plan.report_spec(), answers.report_inputs(plan, results)
     of = provenance.of_inputs(spec, inputs)  # with its hours and without the names of machines
     telemetry = {digest: {key: value for key, value in known.items() if key != "host"} for digest, known in of.telemetry.items()}
     made = answers.answer_study(frame.read_results(spec, inputs))

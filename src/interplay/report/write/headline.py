@@ -166,7 +166,7 @@ def idle_sentences(results: frame.Results) -> list[str]:
     """`Stage rl of rl_hard did not change the model: every reward was 0.`: training that changed nothing, one sentence for
     arms with the same reason."""
     found: dict[tuple[str, str], list[str]] = {}
-    for arm, stages in notes.idle_stages(results, frame.arms(results.spec)).items():
+    for arm, stages in notes.idle_stages(results, results.spec.arm_names()).items():
         for name, digests in stages.items():
             lines = [line for digest in digests.values() for line in metrics.read(results.folders[digest])]
             rewards = [line["reward"] for line in lines if "reward" in line]

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from interplay.core.model import join_names
 from interplay.report.metric_spec import BASELINES, find_metric, measure_of, metric_row
 from interplay.report.shown_spec import SHARE, readable
 from interplay.report.stats import contrast, estimate
@@ -149,9 +150,9 @@ def _baselines(grid: tables.Grid, metric: str) -> dict[str, list[str]]:
 
 
 def _grid_caption(grid: tables.Grid, metrics: Sequence[str], against: str) -> str:
-    named = _listed([tables.column_label("", metric) for metric in metrics])
+    named = join_names([tables.column_label("", metric) for metric in metrics])
     signed = any(cell.against for cell in grid.cells.values())
-    units = _listed(list(dict.fromkeys(measure_of(metric).unit_of(signed) for metric in metrics)))
+    units = join_names(list(dict.fromkeys(measure_of(metric).unit_of(signed) for metric in metrics)))
     by = "op" if all(column.startswith("op:") for column in grid.columns) else "band"
     what = f"Difference to {against} in {named}" if against else f"Differences in {named}" if signed else named
     found = [cell.estimate for cell in grid.cells.values()]
@@ -165,9 +166,9 @@ def _grid_caption(grid: tables.Grid, metrics: Sequence[str], against: str) -> st
     for column, count in ((column, count) for column, count in of_column.items() if count):
         counts.setdefault(count, []).append(column)
     each = " each" if len(grid.columns) > 1 else ""
-    sizes = [f"{count}{each if len(counts) == 1 else ' in ' + _listed(of)}" for count, of in counts.items()]
-    samples = _listed([str(count) for count in sorted({one.n_samples for one in found if one.n_samples})])
-    said += [f"Problems: {_listed(sizes)}; {samples} samples of each."] if sizes else []
+    sizes = [f"{count}{each if len(counts) == 1 else ' in ' + join_names(of)}" for count, of in counts.items()]
+    samples = join_names([str(count) for count in sorted({one.n_samples for one in found if one.n_samples})])
+    said += [f"Problems: {join_names(sizes)}; {samples} samples of each."] if sizes else []
     said += [one.note for one in BASELINES if any(metric_row(metric).baseline is one for _, metric in grid.prior)]
     return " ".join([*said, *grid.notes])
 
@@ -176,8 +177,8 @@ def _over(found: Sequence[estimate.Estimate]) -> list[str]:
     """What the intervals of a table are uncertain over."""
     over = {one.over: text.for_base(one) for one in found if one.over}
     every, one_base = ([name for name, is_one in over.items() if is_one == wanted] for wanted in (False, True))
-    marked = f"; $b$: for {_listed(one_base)}" if every and one_base else ""
-    return [f"Brackets: 95 % intervals for {_listed(every or one_base)}{marked}."] if over else []
+    marked = f"; $b$: for {join_names(one_base)}" if every and one_base else ""
+    return [f"Brackets: 95 % intervals for {join_names(every or one_base)}{marked}."] if over else []
 
 
 def contrast_float(name: str, made: contrast.Comparison) -> Float:
@@ -205,7 +206,7 @@ def contrast_float(name: str, made: contrast.Comparison) -> Float:
 
 def _contrast_caption(made: contrast.Comparison) -> str:
     against, tune = made.lineup.against, made.contrast.tune
-    metrics = _listed(list(dict.fromkeys(tables.column_label("", block.metric) for block in made.blocks)))
+    metrics = join_names(list(dict.fromkeys(tables.column_label("", block.metric) for block in made.blocks)))
     found = [row.gap for block in made.blocks for row in block.rows]
     said = [f"Comparison with {against} by {metrics}: value, difference $\\Delta$ in points, and $p$.", *_over(found)]
     method = made.contrast.correction.capitalize()
@@ -225,16 +226,14 @@ def _contrast_caption(made: contrast.Comparison) -> str:
     return " ".join([*said, *made.caveats])
 
 
-def _listed(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}" if names else ""
-
-
 # How it is set.
 
 
 def table_latex(made: Float, room: Room) -> str:
     """The float, in a column where it fits and across the page where it does not; several where it is taller than a page."""
     rows, head = _row_names(made)
+    if not rows:
+        return f"% {made.name}: no row of it is there.\n"
     spaced = [[one.replace("  ", "–––") for one in row] for row in [*rows, head]]  # an indent is an em, and estimates run short
     first = sum(max(text.text_width(row[at], CELL) for row in spaced) + GAP for at in range(len(head)))
     stacked, wide, panels = _fit(made.groups, first, room)

@@ -164,7 +164,7 @@ def _render(made: answers.Answer, of: provenance.Provenance, gaps: list[Gap]) ->
             gaps=gaps,
             headline=lead,
             caveats=(
-                *notes.caveats_of(made.results, frame.arms(spec)),
+                *notes.caveats_of(made.results, spec.arm_names()),
                 *provenance.two_contents(made.results.folders.values()),
                 *answers.repetition_lines(made.results),
             ),
@@ -205,7 +205,7 @@ def _facts(made: answers.Answer, of: provenance.Provenance) -> list[str]:
     seeds = len({arm.seed for arm in spec.arms})
     done = sum(of.done(digest) for digest in of.stages)
     stages = model.plural(done, "stage") if done == len(of.stages) else f"{done} of {len(of.stages)} stages done"
-    arms = f"{model.plural(len(frame.arms(spec)), 'arm')} × {model.plural(seeds, 'replicate')}"
+    arms = f"{model.plural(len(spec.arm_names()), 'arm')} × {model.plural(seeds, 'replicate')}"
     spent = [f"{provenance.stage_costs(of)[-1]['wall']} of work"] if of.telemetry else []
     return [spec.study, f"scale {spec.scale}", arms, stages, *spent]
 
@@ -243,7 +243,7 @@ def gaps(stages: Mapping[str, Mapping[str, Any]], why: Mapping[str, str]) -> lis
     waiting: dict[str, set[str]] = {}
     """Digest -> the missing stages that it waits for."""
     for digest, stage in stages.items():
-        deps = [artifact.split_ref(ref)[0] for ref in stage["deps"].values()]
+        deps = [artifact.ref_digest(ref) for ref in stage["deps"].values()]
         waiting[digest] = {dep for dep in deps if dep in why}.union(*(waiting[dep] for dep in deps))
     waiting = {digest: of for digest, of in waiting.items() if stages[digest]["kind"] != "report"}
     found = [
@@ -297,7 +297,7 @@ def _cell(spec: ReportSpec, table: str, cell: tables.Cell) -> dict[str, Any]:
     measure = measure_of(cell.metric)
     shown = bool(found.seeds)
     at: dict[int, list[str]] = {}  # the arm's evaluations by seed, then those of what it is compared with
-    for row in [row for arm in (cell.arm, cell.against) for row in spec.arms if row.arm == arm]:
+    for row in [*spec.rows_of(cell.arm), *spec.rows_of(cell.against)]:
         at.setdefault(row.seed, []).extend(row.among(found.digests))
     seeds = zip(found.seeds, found.per_seed, strict=True)
     return {

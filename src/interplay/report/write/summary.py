@@ -28,7 +28,6 @@ from interplay.report.metric_spec import COUNTED, ERROR, measure_of
 from interplay.report.spec import Lineup, ReportSpec
 from interplay.report.stats import contrast, estimate, frame
 from interplay.report.write import answers, tables
-from interplay.results.catalog import report_spec
 from interplay.study.plan import Plan
 
 KEPT = ("value", "low", "high", "over", "n_prompts", "n_samples")
@@ -56,7 +55,7 @@ def write_known(known: Mapping[str, Any], out: Path) -> None:
 def summarise(plan: Plan, results: Path) -> dict[str, Any]:
     """The summary as JSON data; determined by the report's digest except for `environments` and `exported`."""
     report = artifact.folder(results, "report", plan.report)
-    spec = report_spec(plan)
+    spec = plan.report_spec()
     made = answers.answer_study(frame.read_results(spec, answers.report_inputs(plan, results))._replace(kept={}), files=False)
     claims = [
         {
@@ -120,11 +119,11 @@ def _every_seed(spec: ReportSpec) -> list[int]:
 def _arms(results: frame.Results) -> dict[str, dict[str, Any]]:
     """The seeds of each arm where it has not all, and its rungs, if any, with the number of the ladder: arms may share one."""
     every = _every_seed(results.spec)
-    seeds = {arm: frame.seeds(results.spec, arm) for arm in frame.arms(results.spec)}
+    seeds = {arm: frame.seeds(results.spec, arm) for arm in results.spec.arm_names()}
     rows: dict[str, dict[str, Any]] = {arm: {"seeds": of} if of != every else {} for arm, of in seeds.items()}
     ladders: dict[tuple[str, ...], int] = {}
     for arm, row in rows.items():
-        rungs = [(item, rung) for item in results.spec.arms if item.arm == arm for rung in item.rungs]
+        rungs = [(item, rung) for item in results.spec.rows_of(arm) for rung in item.rungs]
         steps = [(rung.evaluation, rung.stage, frame.step_of(results, item, rung)) for item, rung in rungs]
         if rungs:
             ladder = ladders.setdefault(tuple(rung.digest for _, rung in rungs), len(ladders))
@@ -269,7 +268,7 @@ def read_summary(path: Path) -> answers.Answer:
     grids = read_grids(known)
     results = _results(known, read_estimates(known, grids))
     grids = {name: one._replace(labels=tables.row_labels(results, one.cells.values())) for name, one in grids.items()}
-    contrasts = {name: _made(known, name, grids[name]) for name in known["compared"]}
+    contrasts = {name: _comparison(known, name, grids[name]) for name in known["compared"]}
     drawings = {
         name: figures.draw_figure(results, figure)._replace(caption=known["figures"][name].get("caption", ""))
         for name, figure in results.spec.figures.items()
@@ -356,7 +355,7 @@ def _pair(row: str) -> tuple[str, str]:
     return arm, against
 
 
-def _made(known: Mapping[str, Any], name: str, grid: tables.Grid) -> contrast.Comparison:
+def _comparison(known: Mapping[str, Any], name: str, grid: tables.Grid) -> contrast.Comparison:
     of, entries = known["compared"][name], known["contrasts"][name]
     tries = [{"arm": ""}] * of["tries"]
     contenders = [{"name": one, "tries": tries} for one in of["chosen"]]

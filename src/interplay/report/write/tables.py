@@ -75,7 +75,7 @@ class Grid(NamedTuple):
 def value_grid(results: frame.Results, table: Table) -> Grid:
     """One row per arm of the table; where it shows differences to an arm, one for each of the others."""
     against = table.against or ""
-    shown = [arm for arm in table.arms or frame.arms(results.spec) if arm != against]
+    shown = [arm for arm in table.arms or results.spec.arm_names() if arm != against]
     made = _grid(results, table, [(arm, against) for arm in shown])
     return made._replace(prior={}) if against else made
 
@@ -224,8 +224,7 @@ def baseline_score(results: frame.Results, column: str, metric: str) -> float:
     if asked is None or asked.baseline is None:
         return np.nan
     key = asked.baseline.key.format(asked.argument)
-    group, name = ("op", column.removeprefix("op:")) if column.startswith("op:") else ("band", column)
-    found = [results.records[digest]["metrics"].get(group, {}).get(name, {}) for digest in results.prompts]
+    found = [frame.recorded_numbers(results, digest, column) for digest in results.prompts]
     scores = [entry[key] for entry in found if key in entry]
     return float(np.mean(scores)) if scores else np.nan
 
@@ -282,7 +281,7 @@ def gain_metrics(k: int, split: bool = True) -> list[str]:
 
 
 def per_prompt(base: Counts, arm: Counts, k: int) -> dict[str, np.ndarray]:
-    """Each quantity of `metrics(k)` for each prompt (P,); NaN for the split ones where there is one block."""
+    """Each quantity of `gain_metrics(k)` for each prompt (P,); NaN for the split ones where there is one block."""
     gain = arm.right / arm.n - base.right / base.n
     solved = base.right > 0
     capability = _capability_split(base, arm)
@@ -307,7 +306,7 @@ def gain_grid(results: frame.Results, table: Table) -> Grid:
     """The gains of a table with `gain`: a row per arm except the one that they are compared with. The planner gave it a k."""
     assert table.gain is not None
     against, k = table.gain.against, table.gain.k or 1
-    arms = [arm for arm in table.arms or frame.arms(results.spec) if arm != against]
+    arms = [arm for arm in table.arms or results.spec.arm_names() if arm != against]
     columns, shown = expand_columns(results, table.columns), gain_metrics(k, _halved(results, [*arms, against]))
     held = {column: column_ops(results, column) for column in columns}
     trained = {arm: frame.trained_ops(results, arm) for arm in arms}
@@ -340,7 +339,7 @@ def _counts(rows: pd.DataFrame) -> Counts:
 
 def _halved(results: frame.Results, arms: list[str]) -> bool:
     """Whether every evaluation of these arms that is there has several blocks."""
-    digests = [digest for row in results.spec.arms if row.arm in arms for digest in row.evaluations.values()]
+    digests = [digest for row in results.spec.rows_of(*arms) for digest in row.evaluations.values()]
     return all(set(frame.HEAD) <= set(results.prompts[digest].columns) for digest in digests if digest in results.prompts)
 
 

@@ -24,7 +24,7 @@ MOST_KEPT = 1024
 
 
 def keep_by_identity(make: Callable[[P], T]) -> Callable[[P], T]:
-    """`make` that remembers its last results by the identity of the problem, which they must keep alive: to hash a problem takes
+    """`make` with a cache of its last results by the identity of the problem, which they must keep alive: to hash a problem takes
     as long as to judge a step."""
     kept: dict[int, T] = {}
 
@@ -206,7 +206,7 @@ _OPERATORS = {"": 1, "+": 2, "-": 3, "*": 4}
 
 
 def structure(problem: Problem) -> str:
-    """`structure_in_python`, from compiled code where it knows."""
+    """`structure_in_python`, from compiled code where that covers the problem."""
     key = compiled("structure_key", problem, False)
     return structure_in_python(problem) if key is None else f"{key:016x}"
 

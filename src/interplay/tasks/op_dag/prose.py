@@ -99,7 +99,7 @@ _OPERATORS = {"": 0, "+": 1, "*": 2}
 
 
 def structure(problem: Problem) -> str:
-    """`structure_in_python`, from compiled code where it knows."""
+    """`structure_in_python`, from compiled code where that covers the problem."""
     key = compiled("structure_key", problem, True)
     return structure_in_python(problem) if key is None else f"{key:016x}"
 
@@ -129,14 +129,18 @@ SOLVED = "and we solve it through the following steps"
 
 def render(problem: Problem, task: OpDagProse) -> Rendered:
     """Prompt, gold solution and answer (`render_in_python`)."""
-    note = totals_rule(task.theme(problem.theme)) + " " if task.note else ""
+    note = _note(problem, task)
     found = None if task.length else compiled("render_prose", problem, note)
     return Rendered(found[0], found[1], str(problem.answer)) if found else render_in_python(problem, task)
 
 
+def _note(problem: Problem, task: OpDagProse) -> str:
+    return totals_rule(task.theme(problem.theme)) + " " if task.note else ""
+
+
 def render_in_python(problem: Problem, task: OpDagProse) -> Rendered:
     """Prompt, gold solution and answer, which prose_text.c writes, too, where the task gives no length."""
-    note = totals_rule(task.theme(problem.theme)) + " " if task.note else ""
+    note = _note(problem, task)
     answer = str(problem.answer)
     prompt = f"{QUESTION}{note}{' '.join(prompt_sentences(problem))} {question_text(problem)}{QUESTION_END}"
     sentences, end = solution_sentences(problem), f"{SOLUTION_END}{ANSWER}{answer}{ANSWER_END}"

@@ -202,8 +202,8 @@ class OpDagProse(Model):
             raise ValueError(f"own.{taken[0]} has the name of a built-in theme; choose another")
         if not self._possible_ops:
             raise ValueError(
-                f"no op has every depth in {_shown(self.depth)}, width in {_shown(self.width)} and distractors in "
-                f"{_shown(self.distractors)} with max_parents {self.max_parents} and {self.slots()} slots; narrow a range"
+                f"no op has every depth in {_range_text(self.depth)}, width in {_range_text(self.width)} and distractors in "
+                f"{_range_text(self.distractors)} with max_parents {self.max_parents} and {self.slots()} slots; narrow a range"
             )
         return self
 
@@ -243,7 +243,7 @@ FAMILIES = {
 """Rows of tasks.spec.FAMILIES."""
 
 
-def _shown(bounds: Range | None) -> str:
+def _range_text(bounds: Range | None) -> str:
     return "any" if bounds is None else f"{bounds[0]}..{bounds[1]}"
 
 
