@@ -94,7 +94,8 @@ def test_a_file_that_is_refused_later_leaves_no_record_and_nothing_half_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    rows = [json.dumps({"question": f"{number} + 1?", "answer": str(number + 1)}) for number in range(30)]
+    long = "why " * 6000  # of a small file all rows are read when the study is planned
+    rows = [json.dumps({"question": f"{number} + 1? {long}", "answer": str(number + 1)}) for number in range(30)]
     Path("rows.jsonl").write_text("\n".join([*rows, "{oops"]))
     lab = with_file(tmp_path, "file: rows.jsonl, format: jsonl")
     (stage,) = of_kind(lab.plan(), "dataset")

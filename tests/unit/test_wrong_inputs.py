@@ -32,13 +32,15 @@ class Wrong(NamedTuple):
     words: tuple[str, ...]
     edit: dict[str, Any] = {}
     """Dotted key -> value in the study; None deletes the key."""
-    text: str | None = None
+    text: str | bytes | None = None
     """The whole file in place of the study."""
-    files: dict[str, str] = {}
+    files: dict[str, str | bytes | Path | None] = {}
+    """Further files; a path: a link there; None: a folder."""
     argv: tuple[str, ...] = ("plan", "wrong", "--scale", "smoke")
+    env: dict[str, str] = {}
 
 
-def data(rows: str, **spec: Any) -> dict[str, Any]:
+def data(rows: str | bytes, **spec: Any) -> dict[str, Any]:
     """A study that reads the file rows.jsonl."""
     own = {"file": "rows.jsonl", "format": "jsonl", **spec}
     name = own["file"]
@@ -481,7 +483,166 @@ LABELS = {
     "a band of a figure": ("band: edge, log", "band: egde, log", (":8: figures.beta.band", "'egde'", "'edge'")),
     "an axis with one value": ("[0, 0.01]", "[0.01]", (":8: figures.beta.x", "one value of it", "name others")),
 }  # fmt: skip
+RAW = (ROOT / "configs/study/quickstart.yaml").read_text()
+SMOKE = (ROOT / "configs/scale/smoke.yaml").read_text()
+
+
+def text(old: str, new: str, *words: str) -> Wrong:
+    """The study quickstart with other text in it."""
+    assert old in RAW
+    return Wrong((":", *words), text=RAW.replace(old, new, 1))
+
+
+def arms(**more: Any) -> dict[str, Any]:
+    """A study with further arms, each of two stages."""
+    return {"arms": {**BASE["arms"], **{name: {"path": ["base", "rl"], "control": "base", **arm} for name, arm in more.items()}}}
+
+
+def elsewhere(argv: str, *words: str, **files: Any) -> Wrong:
+    """A study that is asked for and lies nowhere."""
+    named = {
+        f"{path.replace('__', '/').removesuffix('/yml')}.{'yml' if path.endswith('yml') else 'yaml'}": content
+        for path, content in files.items()
+    }
+    return Wrong(words, files=named, argv=("plan", argv, "--scale", "smoke"))
+
+
+RL_LINE = "data: {edge: 1.0}}"
+STEPS_3 = {"set": {"rl.steps": 3}}
+OWN = {"data.own": {"file": "rows.jsonl", "format": "jsonl"}, "stages.rl.data": {"own": 1.0}}
+AT_SCALE = "scales.smoke"
+PAIRED = {"a.csv": "item,score\n1,0\n2,1\n", "b.csv": "item,score\n1,0\n2,1\n"}
+QUICK = ("plan", "quickstart", "--scale", "smoke")
+FIRST_SEEN = {
+    "a study in UTF-16": Wrong(("study/wrong.yaml:1", "not UTF-8", "save it as UTF-8"), text=RAW.encode("utf-16")),
+    "a study in Latin-1": Wrong(
+        ("study/wrong.yaml:7", "not UTF-8", "save it as UTF-8"),
+        text=RAW.replace("question: D", "question: \xe0 D").encode("latin-1"),
+    ),
+    "two documents": Wrong(("study/wrong.yaml:", "a second document", "keep one"), text=f"{RAW}\n---\n{RAW}"),
+    "an arm called no": text("  rl_hard:", "  no:", "put yes, no, on and off in quotation marks"),
+    "a tag of one's own": text("rl: {kind: rl, " + RL_LINE, "rl: !include rl.yaml", "begins with !", "take it away"),
+    "a time as a number": text(RL_LINE, "data: {edge: 1.0}, steps: 1:30}", ":19:", "reads 1:30 as 90", "write 90"),
+    "an octal number": text(RL_LINE, "data: {edge: 1.0}, steps: 010}", ":19:", "reads 010 as 8", "write 8"),
+    "a comma in a number": text(RL_LINE, "data: {edge: 1.0}, temperature: 0,5}", ":19:", "follow a point, as in 0.5"),
+    "no blank behind a colon": text("question: Does", "question:Does", "write a blank behind the ':'"),
+    "a source that is a number": text(
+        "source: arXiv:2512.07783, Figures 1 and 3", "source: 2025", "source = 2025", "quotation marks"
+    ),
+    "a folder in place of a study": elsewhere("folder", "a folder of that name", configs__study__folder=None),
+    "a link to nothing": elsewhere("gone", "a link to nothing.yaml", "put the file", configs__study__gone=Path("nothing.yaml")),
+    "a study that ends with yml": elsewhere("mine", "rename it to mine.yaml", configs__study__mine__yml=RAW),
+    "a study beside configs": elsewhere("here.yaml", "here.yaml lies elsewhere", "move it to configs/study/here.yaml", here=RAW),
+    "an op twice": Wrong(
+        ("scale/tiny.yaml:", "bands.edge", "2 is given twice"),
+        files={"configs/scale/tiny.yaml": SMOKE.replace("edge: [2]", "edge: [2, 2]")},
+        argv=("plan", "wrong", "--scale", "tiny"),
+    ),
+    "an empty method": Wrong(
+        ("configs/method/mine.yaml", "paper", "missing"),
+        {"arms.rl_hard.set": {"rl.method": "mine"}},
+        files={"configs/method/mine.yaml": ""},
+    ),
+    "a method within a key": Wrong(
+        ("configs/method/mine.yaml:1: method", "unknown key 'method'"),
+        {"arms.rl_hard.set": {"rl.method": "mine"}},
+        files={"configs/method/mine.yaml": "method: {paper: x}\n"},
+    ),
+    "the family of a task's file": Wrong(
+        ("configs/task/mine.yaml:1: name = 'op_dga'", "'op_dag'"),
+        {"task": "mine", "defaults": [{"/method@stages.rl.method": "grpo"}, "_self_"]},
+        files={"configs/task/mine.yaml": "name: op_dga\n"},
+    ),
+    "a band twice": Wrong(
+        ("data.test", "id is named twice", "once"), {"data.test.bands": ["id", "id", "edge", "beyond", "hard"]}
+    ),
+    "a file that is a folder": Wrong(
+        ("data.own.file = 'configs'", "name a file in it"), {**OWN, "data.own": {"file": "configs", "format": "jsonl"}}
+    ),
+    "an address as a file": Wrong(
+        ("data.own.file", "https://", "hub: owner/name@revision"),
+        {**OWN, "data.own": {"file": "https://huggingface.co/datasets/openai/gsm8k/train.jsonl", "format": "jsonl"}},
+    ),
+    "rows in UTF-16": Wrong(("data.own.file", "line 1", "not text in UTF-8", "convert"), **data(GOOD_ROW.encode("utf-16"))),
+    "a compressed file": Wrong(("data.own", "compressed; unpack it"), {**OWN, "data.own": {"file": "rows.jsonl.gz"}}),
+    "an answer that is NaN": Wrong(("data.own.file", "line 1", "answer is nan"), **data('{"question": "1+1?", "answer": NaN}\n')),
+    "one column twice": Wrong(
+        ("data.own", "'prompt' is the question and the answer", "column of each"),
+        **data('{"prompt": "1+1?"}\n', fields={"question": "prompt", "answer": "prompt"}),
+    ),
+    "more rows than there are": Wrong(("data.own.file", "size = 9", "has 1 item", "no more"), **data(GOOD_ROW, size=9)),
+    "a split without rows": Wrong(("data.own.file", "0 items of split 'rl'", "another"), **data(GOOD_ROW, split="rl")),
+    "more rows than a source has": Wrong(
+        ("data.more.size = 1000", "a set of 400", "lower it"),
+        {"data.more": {"mix": {"edge": 1.0}, "size": 1000}, "stages.rl.data": {"more": 1.0}},
+    ),
+    "a vocabulary without the bytes": Wrong(
+        ("tokenizer", "vocab_size = 10", "258 at least"), {"tokenizer": {"algorithm": "bpe", "vocab_size": 10}}
+    ),
+    "a completion that vllm cannot hold": Wrong(
+        ("stages.rl.max_completion_length = 9000", "max_position_embeddings", "lower it"),
+        {"stages.rl.max_completion_length": 9000, "stages.rl.engine": "vllm", "stages.rl.dtype": "float32"},
+    ),
+    "a stage twice on a path": Wrong(
+        ("arms.rl_hard.path = 'rl'", "there twice", "{repeat: 2, stages: [rl]}"), {"arms.rl_hard.path": ["base", "rl", "rl"]}
+    ),
+    "an arm with an @": Wrong(("arms.rl@3", "without '@'"), arms(**{"rl@3": STEPS_3})),
+    "an arm with a long name": Wrong(("arms.rrrr", "300 bytes", "at most 120"), arms(**{"r" * 300: STEPS_3})),
+    "no arm": Wrong(("arms: empty", "NAME: {path: [STAGE, ...]}"), {"arms": {}, "tables": {}, "figures": {}}),
+    "seeds that vary nothing": Wrong(("seeds", "vary = []", "name the stages"), {"seeds": {"values": [0, 1], "vary": []}}),
+    "a million replicates": Wrong(("replicates = 1000000", "less than or equal to 1000"), {"seeds": None, "replicates": 1000000}),
+    "a knob of a scale": Wrong(
+        ("scales.smoke.knobs = 'm'", "known: n"),
+        {"knobs": {"n": 3}, "stages.rl.steps": "${knobs.n}", AT_SCALE: {"knobs": {"m": 3}}},
+    ),
+    "a band of a scale": Wrong(("scales.smoke.bands.egde", "no such band", "'edge'"), {AT_SCALE: {"bands": {"egde": [2]}}}),
+    "a calibrated band": Wrong(
+        ("calibrate.bands = 'egde'", "'edge'"),
+        {"calibrate": {"arm": "base", "evaluate": "eval", "bands": {"egde": {"strict_pass@1": [0.1, 0.5]}}}},
+    ),
+    "a claim without words": Wrong(("claims.0", "says", "in a sentence"), {"claims": [{"says": " ", "test": LIFT}]}),
+    "a column twice": Wrong(("tables.main.columns", "id is named twice"), {"tables.main.columns": ["id", "id"]}),
+    "a cell twice": Wrong(("tables.main.cells", "is named twice"), {"tables.main.cells": ["strict_pass@1", "strict_pass@1"]}),
+    "a table of no arms": Wrong(("tables.main.arms = []", "leave the key out"), {"tables.main.arms": []}),
+    "a table with an arm twice": Wrong(("tables.main.arms", "base is named twice"), {"tables.main.arms": ["base", "base"]}),
+    "a reward in Latin-1": Wrong(
+        ("stages.rl.reward", "not readable as text in UTF-8"),
+        {"stages.rl.reward": {"name": "custom", "function": "mine.py:score"}},
+        files={"configs/study/mine.py": "# o\xf9\n".encode("latin-1")},
+    ),
+    "a key twice on the command line": Wrong(
+        ("rl.steps=6", "given twice", "keep one"), argv=(*QUICK, "rl.steps=5", "rl.steps=6")
+    ),
+    "an arm on the command line": Wrong(("arms.rl_egde", "'rl_edge'"), argv=(*QUICK, "arms.rl_egde.set.rl.steps=3")),
+    "more GPUs than there are": Wrong(("--gpus", "such as 1,8,64"), argv=(*QUICK, "--gpus", "1" + "0" * 30)),
+    "a lock of other keys": Wrong(("--write", "leave out KEY=VALUE"), argv=(*QUICK, "rl.steps=5", "--write")),
+    "scores that are not there": Wrong(("nowhere.jsonl: no such file",), argv=("judge", "nowhere.jsonl")),
+    "scores of other items": Wrong(
+        ("0 items in common", "give files of the same"),
+        files={**PAIRED, "b.csv": "item,score\n3,0\n4,1\n"},
+        argv=("judge", "a.csv", "b.csv"),
+    ),
+    "a margin in percent": Wrong(("--margin 2", "not percent"), files=PAIRED, argv=("judge", "a.csv", "b.csv", "--margin", "2")),
+    "options of files for a study": Wrong(
+        ("judge quickstart", "--score", "name files"), argv=("judge", "quickstart", "--scale", "smoke", "--score", "x")
+    ),
+    "a certificate that is not there": Wrong(("nowhere.json: no such file",), argv=("verify", "--certificate", "nowhere.json")),
+    "an empty profile": Wrong(
+        ("--profile", "it is empty", "slurm"), argv=("run", "quickstart", "--scale", "smoke", "--profile", "")
+    ),
+    "the profile of a variable": Wrong(
+        ("SNAKEMAKE_PROFILE=slrum", "unset it"),
+        argv=("run", "quickstart", "--scale", "smoke"),
+        env={"SNAKEMAKE_PROFILE": "slrum"},
+    ),
+    "an option that Snakemake lacks": Wrong(
+        ("--dry-rn", "'--dry-run'"), argv=("run", "quickstart", "--scale", "smoke", "--dry-rn")
+    ),
+    "two studies to run": Wrong(("run: edge", "a study at a time"), argv=("run", "quickstart", "edge", "--scale", "smoke")),
+    "a run outside of a project": Wrong(("Snakefile: no such file", "root"), argv=("run", "quickstart", "--scale", "smoke")),
+}
 CASES = {
+    **{f"first seen: {name}": case for name, case in FIRST_SEEN.items()},
     **{f"judged steps: {name}": case for name, case in STEPS.items()},
     **PREMISES,
     **{f"a judge: {name}": case for name, case in JUDGES.items()},
@@ -521,18 +682,32 @@ def study_text(edit: dict[str, Any]) -> str:
     return yaml.safe_dump(made, sort_keys=False)
 
 
+def put(path: Path, content: str | bytes | Path | None) -> None:
+    """A file with text or bytes, a link to a path, or a folder."""
+    if content is None:
+        path.mkdir()
+    elif isinstance(content, Path):
+        path.symlink_to(content)
+    else:
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_it_is_refused_in_one_line_with_its_remedy(name: str, project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     case = CASES[name]
-    written = {"configs/study/wrong.yaml": study_text(case.edit) if case.text is None else case.text, **case.files}
+    study = study_text(case.edit) if case.text is None else case.text
     before = {path for path in project.rglob("*") if path.name != "wrong.yaml"}
+    written = {"configs/study/wrong.yaml": study, **case.files}
     for file, content in written.items():
-        (project / file).write_text(content)
+        put(project / file, content)
     try:
-        code, _, said = interplay(capsys, *case.argv)
+        with pytest.MonkeyPatch.context() as patch:
+            for variable, value in case.env.items():
+                patch.setenv(variable, value)
+            code, _, said = interplay(capsys, *case.argv)
     finally:
         for file in written:
-            (project / file).unlink()
+            (project / file).rmdir() if (project / file).is_dir() else (project / file).unlink()
     assert (code, said.count("\n")) == (2, 1), said
     assert said.startswith("interplay: ")
     assert not [word for word in case.words if word not in said], said
@@ -609,6 +784,7 @@ def test_no_number_of_any_spec_may_be_true() -> None:
 
 
 def test_there_are_as_many_as_users_made() -> None:
-    new = [name for name in CASES if name.startswith("new")]
-    assert len(CASES) - len(new) + 3 >= 74
+    new, second = ([name for name in CASES if name.startswith(word)] for word in ("new", "first seen"))
+    assert len(CASES) - len(new) - len(second) + 3 >= 74
     assert len(new) >= 40
+    assert len(second) >= 40

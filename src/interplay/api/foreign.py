@@ -216,6 +216,8 @@ def read_files(paths: list[Path], score: str | None = None, cluster: str | None 
     for path in paths:
         if path.suffix not in FILES:
             raise UserError(f"{path}: judge reads {', '.join(FILES)}")
+        if not path.is_file():
+            raise UserError(f"{path}: no such file; name files of results, or a study alone")
         try:
             rows = _read(path, score, cluster)
         except KeyError as error:
@@ -252,6 +254,8 @@ def compare_systems(rows: list[Row], against: str | None = None, margin: float |
         there = plural(len(scores[base]), "run")
         raise UserError(f"one system alone, {base} ({there}): nothing to compare; --by-file takes each file for a system")
     unit = all(0 <= row.score <= 1 for row in rows)
+    if margin is not None and not 0 < margin < (1 if unit else math.inf):
+        raise UserError(f"--margin {margin:g}: must be above 0{', and below 1: a fraction, not percent' if unit else ''}")
     support = (-1.0, 1.0) if unit else (-math.inf, math.inf)
     made = [_compare(name, base, scores, clusters, support) for name in scores if name != base]
     adjusted = holm_adjusted(np.array([one.p for one in made]))
@@ -270,7 +274,9 @@ def _compare(
     each = [set.intersection(*(set(run) for run in of[:number])) for of in runs]
     common = sorted(each[0] & each[1])
     if len(common) < 2:
-        raise UserError(f"{system} and {base} have {plural(len(common), 'item')} in common; they are paired by item")
+        raise UserError(
+            f"{system} and {base} have {plural(len(common), 'item')} in common; pairs are made by item: give files of the same"
+        )
     means = [np.array([[np.mean(run[item]) for item in common] for run in of[:number]]) for of in runs]
     gaps = means[0] - means[1]
     groups = [clusters.get(item, item) for item in common]

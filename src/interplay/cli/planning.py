@@ -68,6 +68,8 @@ def plan_stages(
         raise UserError("plan: name a study, or give --all")
     if every and study:
         raise UserError(f"plan: --all is every study; leave out --all or {study}")
+    if (write or check) and [key for key in keys or [] if not key.startswith("scale=")]:
+        raise UserError("plan: --write and --check are about the files as they are; leave out KEY=VALUE, or edit the study")
     plans = [common.plan_of(study, scale, keys or [])] if study and not every else common.every_plan()
     if check:
         locks.check_locks(plans, CONFIGS, RESULTS, every)
@@ -104,7 +106,7 @@ def _refuse_short(seen: "Overview") -> None:
 def _gpu_counts(text: str) -> list[int]:
     """Numbers of GPUs from the command line."""
     words = text.split(",") if text else []
-    if not all(word.isdecimal() and int(word) for word in words):
+    if not all(word.isdecimal() and 0 < int(word) <= common.MOST for word in words):
         raise UserError(f"--gpus {text}: must be numbers of GPUs, such as 1,8,64")
     return [int(word) for word in words]
 
@@ -261,6 +263,9 @@ def judge_study(
         for line in foreign.judge_files([Path(name) for name in what], score, against, cluster, margin, by_file):
             print_visible(line)
         return
+    of_files = {"--score": score, "--against": against, "--cluster": cluster, "--margin": margin, "--by-file": by_file or None}
+    if given := next((name for name, value in of_files.items() if value is not None), None):
+        raise UserError(f"judge {what[0]}: {given} is of files; leave it out, or name files of results")
     from interplay.api import frames
 
     for line in frames.verdict_lines(common.at_look(common.plan_of(what[0], scale)), RESULTS):

@@ -1,7 +1,6 @@
 """Studies from first line to verdicts: `interplay new`, `run`, `settle` and `report`; and `adopt` of models from outside."""
 
 import contextlib
-import itertools
 import os
 import re
 import shlex
@@ -9,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import pairwise, zip_longest
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -155,6 +155,7 @@ def run_study(
     choices.hour_limits(dict(word.split("=", 1) for word in limits))  # refused here rather than within Snakemake's messages
     _check_profile(profile)
     _check_counts(given)
+    _check_options([word for word in given if word not in settings])
     plan = common.plan_of(study, scale, keys)
     single.try_rewards(plan, CONFIGS, RESULTS)
     chosen = [f"study={plan.study}", f"scale={plan.scale}", *limits, *([f"set={shlex.join(keys)}"] if keys else [])]
@@ -239,8 +240,14 @@ def _profile(given: str | None) -> list[str]:
 
 
 def _check_profile(given: str | None) -> None:
-    """Raises UserError for the name of a profile that Snakemake would not find, where the project has profiles of its own."""
-    folder = Path("workflows/profiles")
+    """Raises UserError for the name of a profile that Snakemake would not find, where the project has profiles of its own; and
+    for an empty one, as of a shell variable that is not set leaves."""
+    folder, named = Path("workflows/profiles"), os.environ.get(PROFILE)
+    if given == "":
+        raise model.UserError("--profile: it is empty; name a profile, such as slurm, or leave --profile out")
+    places = [Path(), folder, Path.home() / ".config/snakemake", Path("/etc/xdg/snakemake")]
+    if given is None and named and not any((place / named).exists() for place in places):
+        raise model.UserError(f"{PROFILE}={named}: no such profile; set the variable to one, or unset it")
     known = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
     if given and known and "/" not in given and given not in known and not Path(given).exists():
         raise model.UserError(f"--profile {given}: no folder {folder}/{given}{model.nearest_name(given, known)}")
@@ -248,7 +255,7 @@ def _check_profile(given: str | None) -> None:
 
 def _check_counts(words: list[str]) -> None:
     """Raises UserError for a number of cores or jobs that Snakemake would refuse, which it does once it has read the plan."""
-    for word, following in itertools.zip_longest(words, words[1:], fillvalue=""):
+    for word, following in zip_longest(words, words[1:], fillvalue=""):
         found = re.fullmatch(r"(--cores|--jobs|-[cj](?!=))=?(.*)", word)
         if found is None:
             continue
@@ -258,6 +265,27 @@ def _check_counts(words: list[str]) -> None:
             raise model.UserError(f"{option} {value or 'without a value'}: must be a number from 1 on, or {every}")
 
 
+COMMON = re.compile(r"--(cores|jobs)(=.*)?|-[cj]\d*|-[nkq]|--(dry-run|keep-going|quiet|rerun-incomplete)")
+"""Options of Snakemake that need not be looked up."""
+
+
+def _check_options(words: list[str]) -> None:
+    """Raises UserError for words that are none of Snakemake's options: it would print all that it has, or take them for targets,
+    once it has read the plan."""
+    if all(COMMON.fullmatch(word) or (word[:1] != "-" and before[:1] == "-") for before, word in pairwise(["", *words])):
+        return
+    from snakemake import cli  # half a second
+
+    parser = cli.get_argument_parser()
+    read, unknown = parser.parse_known_args(words)
+    if odd := next((word for word in unknown if word.startswith("-")), None):
+        known = [name for action in parser._actions for name in action.option_strings]
+        raise model.UserError(f"run: {odd}: no option of Snakemake{model.nearest_name(odd.partition('=')[0], known)}")
+    if read.targets:
+        must = "a study at a time, KEY=VALUE and options; `snakemake TARGET --config study=STUDY` makes one target"
+        raise model.UserError(f"run: {read.targets[0]}: it takes {must}")
+
+
 def _run_snakemake(words: list[str], seconds: float | None = None) -> int:
     """Snakemake in a process group of its own, to which signals are passed on, so that they reach its jobs as well: these save
     and stop, as they do after so many seconds. Ctrl-Z suspends all of them. It also stops when this process is killed
@@ -265,6 +293,8 @@ def _run_snakemake(words: list[str], seconds: float | None = None) -> int:
     from interplay.results import state
     from interplay.run import forkserver
 
+    if not Path("Snakefile").exists() and not {"-s", "--snakefile"} & {*words}:
+        raise model.UserError("Snakefile: no such file here; run from the root of the project")
     life = os.pipe()
     environment = {**os.environ, forkserver.LAUNCHER: str(life[0]), state.SWITCH: "0"}  # said here, after what Snakemake says
     command = [sys.executable, "-m", "snakemake", *words]

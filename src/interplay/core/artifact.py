@@ -145,6 +145,8 @@ def read_json(path: Path) -> Any:
     """Parsed JSON, compressed where the name ends in .gz. Raises UserError naming the file when it is damaged or absent."""
     try:
         return json.loads(gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes())
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file; name one that is there") from None
     except (OSError, EOFError, ValueError) as error:
         raise UserError(f"{path}: not readable as JSON ({error})") from None
 

@@ -17,12 +17,12 @@ from interplay.core.random import sum_in_order
 MESSAGES = {
     **dict.fromkeys(("model_type", "model_attributes_type", "dict_type"), "should be keys and values"),
     **dict.fromkeys(("list_type", "tuple_type"), "should be a list"),
-    **dict.fromkeys(("string_type", "string_unicode"), "should be text"),
+    **dict.fromkeys(("string_type", "string_unicode"), "should be text; put it in quotation marks"),
     **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "should be a whole number"),
     **dict.fromkeys(("float_type", "float_parsing"), "should be a number"),
     **dict.fromkeys(("bool_type", "bool_parsing"), "should be true or false"),
     "finite_number": "should be a finite number",
-    "invalid_key": "a key should be text",
+    "invalid_key": "a key should be text; decimals follow a point, as in 0.5",
     "too_short": "should hold more items",
 }
 """pydantic's kinds of error in the words of YAML."""

@@ -141,13 +141,19 @@ def find_file(spec: DatasetSpec, how: execution.Run) -> Path:
 
 FIRST = 20
 """Items of a file that are read when a study is planned."""
+SMALL = 1 << 19
+"""Bytes of a file of which all items are."""
 
 
 def check_first_items(path: Path, spec: DatasetSpec) -> None:
-    """Raises UserError where one of the first items of a file is a defect that the study refuses, or where there is none."""
-    kept, skipped = read_items(path, reader_of(spec.format, fields_of(spec)), spec.defects, FIRST)
+    """Raises UserError where one of the first items of a file is a defect that the study refuses, or where there is none; of a
+    small file one of all items, or where it has fewer than are asked for."""
+    reader, small = reader_of(spec.format, fields_of(spec)), path.stat().st_size <= SMALL
+    kept, skipped = read_items(path, reader, spec.defects, None if small else FIRST)
     if not kept and not skipped:
         raise model.UserError(f"{path}: no items; a {spec.format} file holds one object at least")
+    if small:
+        choose_rows(spec, [row_of_entry(spec, entry, reader) for entry in kept], path)
 
 
 def read_items(path: Path, reader: Reader, defects: Defects, most: int | None = None) -> tuple[list[formats.Entry], Counter[str]]:
@@ -238,9 +244,9 @@ def choose_rows(spec: DatasetSpec, rows: list[verdict.Row], path: Path) -> list[
     mine = [row for row in rows if spec.split is None or split_of(row.key) == spec.split]
     part = f"of split '{spec.split}'" if spec.split else "in all"
     if not mine or (spec.size and spec.size > len(mine)):
-        raise model.UserError(
-            f"{path}: size = {spec.size}: the file has {model.plural(len(mine), 'item')} {part}; ask for no more than it has"
-        )
+        asked = f"size = {spec.size}: " if spec.size else ""
+        remedy = "ask for no more than it has" if mine else "take another file, or split"
+        raise model.UserError(f"{path}: {asked}the file has {model.plural(len(mine), 'item')} {part}; {remedy}")
     ordered = sorted(mine, key=lambda row: (random.stream_key("dataset", spec.seed, row.key), row.graph))
     return ordered[: spec.size]
 

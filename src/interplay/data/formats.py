@@ -28,6 +28,8 @@ class Entry(NamedTuple):
 def text_field(raw: dict[str, Any], key: str, words: bool = True) -> str:
     """A field that must hold text; `words`: whose normalised form must not be empty. Raises ItemError."""
     value = raw.get(key)
+    if isinstance(value, float) and not abs(value) < float("inf"):
+        raise ItemError("missing_field", f"{key} is {value}, which is no answer")
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         value = str(value)
     if value is not None and not isinstance(value, str):

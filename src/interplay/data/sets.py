@@ -209,7 +209,8 @@ def _line(line: bytes) -> dict[str, Any] | ItemError:
     except json.JSONDecodeError as error:
         return ItemError("broken", f"not JSON ({error.msg}, column {error.colno})")
     except (UnicodeDecodeError, RecursionError, ValueError) as error:
-        return ItemError("broken", f"not JSON ({error})")
+        coded = isinstance(error, UnicodeDecodeError)
+        return ItemError("broken", "not text in UTF-8: unpack or convert it" if coded else f"not JSON ({error})")
     return value if isinstance(value, dict) else ItemError("broken", f"is {json_kind(value)} and should be an object")
 
 

@@ -60,6 +60,10 @@ class ProblemsSpec(Model):
         return self
 
 
+LEAST_BPE = 258
+"""Tokens of a byte-level vocabulary without merges: 256 bytes, <pad> and <eos>."""
+
+
 class TokenizerSpec(Model):
     """A tokenizer in Hugging Face's format, trained or tabulated for a task."""
 
@@ -84,6 +88,8 @@ class TokenizerSpec(Model):
     def _of_bpe(self) -> "TokenizerSpec":
         if self.algorithm != "bpe" and (self.digits is not None or self.reserve):
             raise ValueError(f"digits and reserve go with algorithm: bpe, not {self.algorithm}")
+        if self.algorithm == "bpe" and self.vocab_size < LEAST_BPE:
+            raise ValueError(f"vocab_size = {self.vocab_size}: must be {LEAST_BPE} at least, the bytes and two marks")
         return self
 
 
@@ -209,6 +215,8 @@ class DatasetSpec(Model):
     def _own_fields(self) -> "DatasetSpec":
         if self.fields and self.format not in (*OWN_FORMATS.values(), "messages", "programs", *TEXTS):
             raise ValueError(f"fields: {self.format} has fields of its own; take them away")
+        if "question" in self.fields and self.fields["question"] == self.fields.get("answer"):
+            raise ValueError(f"fields: '{self.fields['question']}' is the question and the answer; name the column of each")
         if self.format in TEXTS:
             remedies = {"licence": "name it, such as CC-BY-4.0, or write `by row`", "origin": "say where the file comes from"}
             if lacking := [key for key in remedies if not getattr(self, key).strip()]:
@@ -269,7 +277,7 @@ class DataSet(Model):
 
     band: str | None = None
     """Generated: one band of the scale. Read from a file: the band that its rows get; null: `all`."""
-    bands: list[str] | None = None
+    bands: Annotated[list[str], Field(min_length=1)] | None = None
     """Generated: several bands, in equal shares."""
     split: Split | None = None
     """Part of the space of problems that it is drawn from; splits never share a problem. Of a file: null for all items."""
@@ -327,12 +335,15 @@ class DataSet(Model):
         if self.form == "generated":
             if (self.band is None) == (self.bands is None):
                 raise ValueError("give either band or bands (or a file, or a mix of other sets)")
+            if twice := next((band for band in self.bands or () if self.bands and self.bands.count(band) > 1), None):
+                raise ValueError(f"bands: {twice} is named twice; name each once, and give shares by a mix of several sets")
             if self.split is None:
                 raise ValueError("split is missing; write train, rl, validation or test")
             if self.op_shares is not None and self.band is None:
                 raise ValueError("op_shares needs a single band")
         if self.form == "file" and self.file_format() is None:
-            raise ValueError("format is missing; name the format of the file")
+            packed = (self.file or self.hub or "").endswith((".gz", ".bz2", ".xz", ".zst", ".zip"))
+            raise ValueError("the file is compressed; unpack it" if packed else "format is missing; name the format of the file")
         if self.form == "written" and not self.arm:
             raise ValueError("arm is missing; name the arm whose model writes")
         if self.form == "written" and not self.of:

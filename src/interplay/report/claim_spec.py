@@ -339,6 +339,8 @@ class Claim(Model):
 
     @model_validator(mode="after")
     def _one_threshold(self) -> "Claim":
+        if not self.says.strip():
+            raise ValueError("says = '' is empty; write what is claimed, in a sentence")
         test, bounded = self.test, not all(map(math.isinf, self.test.bounds))
         if isinstance(self.published, Published):
             if test.difference is None or bounded:

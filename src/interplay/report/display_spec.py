@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from interplay.core.model import Count, Model, Natural, Positive, Share, Since, nearest_name
 from interplay.report.claim_spec import Premise, Test
@@ -86,6 +86,18 @@ class Gain(Model):
     """Samples in which a prompt counts as newly solved or lost; null: as many as the evaluations hold."""
 
 
+def _each_once(names: list[str]) -> list[str]:
+    if not names:
+        raise ValueError("empty; name one, or leave the key out")
+    if twice := next((name for place, name in enumerate(names) if name in names[:place]), None):
+        raise ValueError(f"{twice} is named twice; name each once")
+    return names
+
+
+ShownArms = Annotated[list[str], AfterValidator(_each_once)]
+"""Arms that are shown, in this order."""
+
+
 class Table(Model):
     """Rows are arms; columns are bands (or single ops) by cells."""
 
@@ -96,7 +108,7 @@ class Table(Model):
     cells: list[str]
     """Metrics, such as strict_pass@1, score, nll, hacked (right answers whose process is wrong), error:CLASS, or own:NAME of a
     function of the study's own; `error`: a cell for each class of errors that occurred; of targets such as steps_to_target."""
-    arms: Annotated[list[str] | None, Since(None)] = None
+    arms: Annotated[ShownArms | None, Since(None)] = None
     """Arms that have a row, in this order; an arm with axes stands for its combinations. Null: all, in the study's order."""
     contrast: Annotated[Contrast | None, Since(None)] = None
     """A further table with these columns and cells: differences to one arm with the noise floor and verdicts."""
@@ -115,14 +127,14 @@ class Table(Model):
     def _columns(cls, value: list[str]) -> list[str]:
         if not value:
             raise ValueError("empty; name a band, or op")
-        return [check_column(item) for item in value]
+        return _each_once([check_column(item) for item in value])
 
     @field_validator("cells")
     @classmethod
     def _cells(cls, value: list[str]) -> list[str]:
         if not value:
             raise ValueError("empty; name a metric, such as strict_pass@1")
-        return [check_cell(item) for item in value]
+        return _each_once([check_cell(item) for item in value])
 
     @model_validator(mode="after")
     def _one_kind_of_differences(self) -> "Table":
@@ -231,7 +243,7 @@ class Figure(Model):
     log: Annotated[bool, Since(False)] = False
     """Whether x is logarithmic (x: an axis, or what training took); 0 then has a place of its own, a step to the left of the
     other values. Values below 0 are refused."""
-    arms: Annotated[list[str] | None, Since(None)] = None
+    arms: Annotated[ShownArms | None, Since(None)] = None
     """Arms that are drawn, in this order; an arm with axes stands for its combinations. Null: all, in the study's order."""
     title: Annotated[str, Since("")] = ""
     """Heads the figure; empty: its name."""

@@ -252,6 +252,8 @@ def open_graph(root: Path, config: dict[str, Any], main_process: bool) -> Graph:
 
 
 def _check_writable(results: Path) -> None:
+    if results.is_symlink() and not results.exists():
+        raise model.UserError(f"{results}: a link to {results.readlink()}, which is not there; make that folder, or another link")
     existing = next(path for path in (results, *results.absolute().parents) if path.exists())
     if not os.access(existing, os.W_OK | os.X_OK) or not existing.is_dir():
         raise model.UserError(f"{results}: not writable; make it so with chmod, or run from a folder of your own")

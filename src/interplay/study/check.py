@@ -149,6 +149,10 @@ def _check_sampled(stage: plan.Stage, role: str, stages: Stages, place: KeyPlace
         return
     if _leaves_pair(model):
         raise place.key("engine").error("the model is a pair with an assistant (objective uld); write native", engine)
+    longest, most = getattr(stage.spec, "max_completion_length", 0), _context_of(stage.deps[role], stages)
+    if engine == "vllm" and 0 < most <= longest:
+        at = place.key("max_completion_length")
+        raise at.error(f"leaves no place for a prompt in the model's max_position_embeddings, {most}; lower it", longest)
     shape = first.spec.model if first and isinstance(first.spec, PretrainSpec) and engine == "vllm" else None
     if shape is not None and (why := vllm_misfit(shape, not stage.run.gpus)):
         raise place.key("engine").error(f"{why}; write native", engine)

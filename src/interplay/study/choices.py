@@ -14,7 +14,7 @@ from interplay.core.keys import group_of
 from interplay.core.model import KeyPlace, Model, UserError, nearest_name
 from interplay.kinds.table import KINDS, MODELS
 from interplay.study import arms, files
-from interplay.study.spec import SEED, Study
+from interplay.study.spec import MOST_REPLICATES, SEED, Study
 
 Tree = dict[str, Any]
 LIMITS = ("max_gpu_hours", "max_hours")
@@ -33,7 +33,7 @@ def with_replicates(tree: Tree, scale: str, replaces: bool = False) -> Tree:
     trained, in place of other seeds where it `replaces` them. What has not the form of the schema is left for the schema."""
     scales = _entries(tree, "scales")
     count, own = _entries(scales, scale).get("replicates", tree.get("replicates")), tree.get("seeds") is not None
-    if not isinstance(count, int) or isinstance(count, bool) or count < 1 or (own and not replaces):
+    if not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= MOST_REPLICATES or (own and not replaces):
         return tree
     stages = {name: stage for name, stage in _entries(tree, "stages").items() if isinstance(stage, dict)}
     vary = [name for name, stage in stages.items() if _is_seeded(stage)]
@@ -227,7 +227,7 @@ def parse_given(texts: Iterable[str]) -> list[Given]:
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
 
-    parser, found = OverridesParser.create(), []
+    parser, found = OverridesParser.create(), list[Given]()
     for text in texts:
         place = KeyPlace(COMMAND_LINE, (text,))
         if "=" not in text or text.startswith(("~", "=")):
@@ -241,6 +241,8 @@ def parse_given(texts: Iterable[str]) -> list[Given]:
             raise place.error(f"not read as KEY=VALUE ({why}); quote a value with blanks or signs") from None
         if read.is_sweep_override():
             raise place.error("several values; give an arm a grid, or a list in brackets")
+        if str(read.key_or_group) in [one.key for one in found]:
+            raise place.error("its key is given twice; keep one of them")
         found.append(Given(text, str(read.key_or_group), read.value()))
     return found
 
@@ -266,7 +268,8 @@ def with_given(tree: Tree, given: Iterable[Given], scale: str) -> Tree:
             remedy = nearest_name(first, known)
             raise place.error(f"no stage and no key of the study is called '{first}'{remedy}")
         keys = _keys_of_given(one)
-        if keys[0] in ("stages", "data") and len(keys) > 2 and keys[1] not in (parts := _entries(tree, keys[0])):
+        inner = keys[0] in ("stages", "data", "arms", "tables", "figures") and len(keys) > 2
+        if inner and keys[1] not in (parts := _entries(tree, keys[0])):
             raise place.error(f"the study has no {keys[0]}.{keys[1]}{nearest_name(keys[1], parts)}")
         replaced = ("scales", scale, *keys[: CHANGED.get(keys[0], 0)])
         at = ("scales", scale, *keys) if keys[0] in CHANGED and _has(tree, replaced) else keys
@@ -304,21 +307,22 @@ def on_command_line(error: UserError, given: Iterable[Given]) -> UserError | Non
 
 def hour_limits(config: Mapping[str, Any]) -> dict[str, float]:
     """Hours that a launch may need at most, as given on the command line. Raises UserError when one is not a number."""
-    return {key: _number(key, config[key], "hours") for key in LIMITS if key in config}
+    return {key: _number(config[key], "hours", KeyPlace("--config", (key,))) for key in LIMITS if key in config}
 
 
-def shared_minutes(config: Mapping[str, Any]) -> float:
+def shared_minutes(config: Mapping[str, Any], configs: Path = Path("configs")) -> float:
     """Minutes of a Slurm job that several short stages share; 0: none do. Raises UserError when it is not a number."""
-    return _number(SHARED_MINUTES, config.get(SHARED_MINUTES, 0), "minutes")
+    place = _given(configs, config, SHARED_MINUTES) if SHARED_MINUTES in config else KeyPlace(configs.name)
+    return _number(config.get(SHARED_MINUTES, 0), "minutes", place)
 
 
-def _number(key: str, value: Any, unit: str) -> float:
+def _number(value: Any, unit: str, place: KeyPlace) -> float:
     try:
         number = float(value)
     except (TypeError, ValueError):
         number = -1.0
     if not number >= 0:
-        raise KeyPlace("--config", (key,)).error(f"must be a number of {unit}", value)
+        raise place.error(f"must be a number of {unit}, 0 or more", value)
     return number
 
 

@@ -15,7 +15,7 @@ from interplay.kinds.study_keys import OwnTrainerReferences
 from interplay.kinds.table import KINDS
 from interplay.study import files, locate
 from interplay.study.arms import CHANGES, split_part
-from interplay.study.spec import PINNED, Calibrate, Scale, ScaleChange
+from interplay.study.spec import PINNED, Calibrate, Scale, ScaleChange, Study
 from interplay.train.spec import OwnTrainerSpec
 
 LOG = logging.getLogger(__name__)
@@ -175,6 +175,16 @@ def changed_scale(scale: Scale, change: ScaleChange | None) -> Scale:
             "pilot": change.pilot or scale.pilot,
         }
     )
+
+
+def check_bands(study: Study, scale: str, sized: Scale, configs: Path, place: KeyPlace) -> None:
+    """The bands that a study's own file gives ops at a scale are those of the scale or of a problem set; a recipe's are for all
+    that include it. Raises UserError."""
+    own = files.item(files.item(files.item(files.read(configs, configs.parent / place.file), "scales"), scale), "bands")
+    known = {*sized.bands, *(band for data in study.data.values() for band in data.names())}
+    for band in [name.value for name, _ in (own.value if own else ()) if name.value not in {*known, "<<"}]:
+        what = f"no such band of the scale or of a problem set{nearest_name(band, known)}"
+        raise place.key("scales", scale, "bands", band).error(what)
 
 
 def with_candidates(scale: Scale, calibrate: Calibrate | None) -> Scale:

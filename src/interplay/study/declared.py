@@ -27,6 +27,10 @@ RESERVED = {TASK: "the task itself in an arm's set", arms.SPLIT: "the split of a
 """First parts of an arm's keys that are no names of stages."""
 
 
+LONGEST_NAME = 120
+"""Bytes of a name: a file's is 255 at most, and holds the values of axes or an ending as well."""
+
+
 def check_shares(shares: Mapping[str, float] | None, place: KeyPlace) -> None:
     """Raises UserError where shares do not sum to one."""
     try:
@@ -55,6 +59,13 @@ def check_names(context: ArmContext) -> None:
             if "/" in name or name in ("", ".", "..") or not name.isprintable():
                 must = "choose a name without '/' that can be printed: files are called by it"
                 raise place.key(key, name).error(must)
+            if len(name.encode()) > LONGEST_NAME:
+                must = f"{len(name.encode())} bytes long; choose a name of at most {LONGEST_NAME}: files are called by it"
+                raise place.key(key, f"{name[:20]}...").error(must)
+            if "@" in name and key in ("stages", "arms"):
+                raise place.key(key, name).error("choose a name without '@', which a seed or a step follows in addresses")
+    if not study.arms:
+        raise place.key("arms").error("empty; write an arm, NAME: {path: [STAGE, ...]}")
     _check_all(_names_of_data(context))
     for name, arm in study.arms.items():
         _check_path(context, arm.path, place.key("arms", name, "path"))
@@ -77,6 +88,9 @@ def _check_all(named: Named) -> None:
 
 def _names_of_data(context: ArmContext) -> Named:
     study, place = context.study, context.place
+    named = [band for data in study.data.values() for band in data.names()]
+    calibrated = study.calibrate.bands if study.calibrate else ()
+    yield from ((place.key("calibrate", "bands"), band, named, "band of a problem set") for band in calibrated)
     for name, data in study.data.items():
         bands = data.names() if data.form == "generated" else []
         yield from ((place.key("data", name, "band"), band, context.scale.bands, "band") for band in bands)
@@ -87,6 +101,7 @@ def _names_of_data(context: ArmContext) -> Named:
         changed = [other for other, given in change.data.items() if not is_whole(given)]
         yield from ((here.key("data"), other, study.data, "problem set") for other in changed)
         yield from ((here.key("stages"), other, study.stages, "stage") for other in change.stages)
+        yield from ((here.key("knobs"), other, study.knobs, "knob") for other in change.knobs)
     yield from ((place.key("seeds", "vary"), name, study.stages, "stage") for name in (study.seeds.vary if study.seeds else []))
 
 
@@ -217,6 +232,8 @@ def _check_path(context: ArmContext, path: list[str], place: KeyPlace) -> None:
         raise place.error("empty; name at least one stage")
     for position, part in enumerate(path):
         name, step = arms.split_part(part)
+        if part in path[:position]:
+            raise place.error(f"'{part}' is there twice; write rounds as {{repeat: 2, stages: [{name}]}}, which names each", part)
         if "@" in part and step is None:
             raise place.error("must be stage@step, with the step of a checkpoint that the stage keeps", part)
         kind = known_entry(context.stages, name, place, "stage").kind

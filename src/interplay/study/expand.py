@@ -98,6 +98,7 @@ def load(
     sized = parse_model(Scale, tree["scale"], places["scale"])
     if any(stage.get("kind") == "source" for stage in typed.stages.values()):
         sized = compose.without_int8(sized)
+    compose.check_bands(typed, scale, sized, configs, places["study"])
     sized = compose.changed_scale(sized, typed.scales.get(scale))
     return typed, compose.with_candidates(sized, typed.calibrate)
 
@@ -108,8 +109,30 @@ def _known(folder: Path, name: str) -> None:
     known = choices.names(folder)
     if name not in known:
         file = f"{folder.parent.name}/{folder.name}/{name[:80]}.yaml"
+        if len(name) < LONGEST and (hint := _elsewhere(folder, name)):
+            raise UserError(f"{folder.name}={name}: no file {file}; {hint}")
         plain = name.removesuffix(".yaml").removeprefix(f"{folder.parent.name}/{folder.name}/")
         raise UserError(f"{folder.name}={name[:80]}: no file {file}{nearest_name(plain, known)}")
+
+
+LONGEST = 200
+"""Characters of a name of which files are looked for."""
+
+
+def _elsewhere(folder: Path, name: str) -> str:
+    """What lies where a file is looked for, or where its name leads, and what to do; empty: nothing."""
+    wanted, other = folder / f"{name}.yaml", Path(f"{name}.yaml")
+    if "\0" in name:
+        return ""
+    if wanted.is_symlink():
+        return f"there is a link to {wanted.readlink()}, which is not there; put the file itself there"
+    if wanted.is_dir():
+        return "there is a folder of that name; rename it, and write the file"
+    if wanted.with_suffix(".yml").is_file():
+        return f"there is {wanted.with_suffix('.yml').name}; rename it to {wanted.name}"
+    if name and other.is_file():
+        return f"{other} lies elsewhere; move it to {folder.parent.name}/{folder.name}/{other.name}"
+    return ""
 
 
 # -- the plan ----------------------------------------------------------------------------------------------------------------

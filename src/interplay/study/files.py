@@ -48,16 +48,15 @@ def read(configs: Path, path: Path) -> yaml.Node:
         line = str(path.read_bytes()[: error.position], "utf-8", "replace").count("\n") + 1
         raise place._replace(line=line).error(f"not YAML: {error.reason}") from None
     except UnicodeDecodeError as error:
-        line = error.object[: error.start].count(10) + 1
-        raise place._replace(line=line).error(f"not UTF-8 text: {error.reason}") from None
+        place = place._replace(line=error.object[: error.start].count(10) + 1)
+        raise place.error("not UTF-8 text; save it as UTF-8") from None
     except RecursionError:
         raise place.error("nested too deeply to read") from None
     except OSError as error:
         raise place.error(str(error.strerror)) from None
     if root is None and path.parent == configs / "study":
         raise place._replace(line=1).error(f"empty; write the study, or remove it and run `interplay new {path.stem}`")
-    root = root or yaml.MappingNode("tag:yaml.org,2002:map", [])
-    if not isinstance(root, yaml.MappingNode):
+    if not isinstance(root := root or yaml.MappingNode("tag:yaml.org,2002:map", []), yaml.MappingNode):
         raise place._replace(line=1).error("must hold keys and values, such as `question: ...`")
     _distinct(root, place, set())
     # A merge among the file's first keys could bring in a defaults list that `item` does not see and Hydra does.
@@ -78,7 +77,10 @@ REMEDIES = {
     "flow mapping": "a mapping that a '{' opened has no ',' or '}' here; separate its items, or close it",
     "quoted scalar": "a text that a quotation mark opened has no end; close it",
     "mapping values are not allowed": "a second ':' in a line; put text that holds one in quotation marks",
-    "expected <block end>": "a line that is indented otherwise than those above; align them",
+    "expected <block end>": "a line that is indented otherwise than those above; align them, with plain blanks",
+    "but found another document": "a second document begins; keep one in a file, without the line ---",
+    "constructor for the tag": "a word that begins with ! means nothing here; take it away",
+    "could not find expected ':'": "a line without `KEY: VALUE`; write a blank behind the ':', or align a text that goes on",
 }
 """Of a parser's complaint -> what it means and what to do."""
 
@@ -111,6 +113,10 @@ def _distinct(node: yaml.Node, place: KeyPlace, open_nodes: set[int]) -> None:
     if id(node) in open_nodes:
         raise at_line(place, node).error("an anchor that contains itself")
     if isinstance(node, yaml.ScalarNode):
+        digits = node.value.lstrip("+-")
+        if node.tag.endswith((":int", ":float")) and (":" in digits or (digits[:1] == "0" and digits[1:].isdecimal())):
+            number = yaml.SafeLoader("").construct_document(node)  # in sixties, or octal
+            raise at_line(place, node).error(f"YAML reads {node.value} as {number}; write {number}, or '{node.value}' as text")
         return
     open_nodes = open_nodes | {id(node)}
     if isinstance(node, yaml.SequenceNode):
@@ -120,8 +126,8 @@ def _distinct(node: yaml.Node, place: KeyPlace, open_nodes: set[int]) -> None:
     seen: dict[str, int] = {}
     for key, value in node.value:
         here = at_line(place, key)
-        if not isinstance(key, yaml.ScalarNode) or key.tag.endswith(":null"):
-            raise here.error("a key must be a word, not empty, a list or a mapping")
+        if not isinstance(key, yaml.ScalarNode) or key.tag.endswith((":null", ":bool")):
+            raise here.error("a key must be a word, not empty, a list or a mapping; put yes, no, on and off in quotation marks")
         if key.value in seen:
             raise here.error(f"'{key.value}' occurs twice; it is in line {seen[key.value]} already")
         seen[key.value] = here.line
@@ -315,6 +321,8 @@ def below_root(path: Any, place: KeyPlace) -> str:
     since the user made it. Raises UserError when the text itself leads out."""
     if not isinstance(path, str):
         raise place.error("must be a path, as text", path)
+    if "://" in path:
+        raise place.error("an address; download the file, or write hub: owner/name@revision/FILE", path)
     pure = PurePosixPath(path)
     if pure.is_absolute() or ".." in pure.parts or not path.isprintable():
         origin = shorten_value(str(pure) if pure.is_absolute() else f"FOLDER/{pure.name}")
@@ -342,7 +350,8 @@ def file_checksum(file: str, known: str | None, place: KeyPlace) -> str:
         why = getattr(error, "strerror", None) or error
         raise place.key("file").error(f"not readable: {why}", file) from None
     if found is None and known is None:
-        raise place.key("file").error("no such file; put it there, or give its sha256 as well", file)
+        there = "no such file; put it there, or give its sha256 as well"
+        raise place.key("file").error("a folder; name a file in it" if path.is_dir() else there, file)
     if found is None or known == found:
         return str(known)
     if known and found != known:
@@ -383,7 +392,7 @@ def _content(member: Mapping[str, Any], folder: Path, outer: KeyPlace) -> dict[s
         inside = path.is_relative_to(folder.resolve())
         text = path.read_text(encoding="utf-8") if inside and path.is_file() else None
     except (OSError, ValueError) as error:  # ValueError: no file's name, or no text
-        raise place.error(f"not readable: {error}", function) from None
+        raise place.error(f"not readable as text in UTF-8: {error}", function) from None
     if not name.isidentifier() or not inside:
         raise place.error("must be file.py:Name, the file in the study's folder", function)
     if text is None:

@@ -36,7 +36,9 @@ def locate_error(error: UserError, configs: Path, study: str, scale: str) -> Use
     except UserError as broken:
         return broken
     found = _find_places(sources, groups[about.file], about.keys)
-    best = max(found, key=lambda one: _rank(one, error.value), default=None)
+    lacks = error.problem.startswith("missing;")  # so a file that has the key is not the one
+    best = max((one for one in found if one.rest or not lacks), key=lambda one: _rank(one, error.value), default=None)
+    best = best and _in_named_file(configs, best)
     if best is None:  # about a key that the file should have
         return type(error)(error.problem, about._replace(line=1), error.value)
     place = files.at_line(best.source.place.key(*best.keys, *best.rest), best.node)
@@ -127,6 +129,22 @@ def _find_places(sources: list[Source], group: str, keys: Keys) -> Iterator[Foun
         for source in sources:
             if (found := _descend(source, prefix, wanted)) is not None:
                 yield found
+
+
+NAMED = {"method": "method", "sampler": "curriculum", "model": "model", "task": "task"}
+"""Last word of a key that may hold the name of a file -> its folder below configs/."""
+
+
+def _in_named_file(configs: Path, found: Found) -> Found:
+    """The place in the file whose name the path leads to, where it leads on; else the place itself."""
+    name, group = found.value, NAMED.get(found.keys[-1].rpartition(".")[2])
+    if not found.rest or group is None or not isinstance(name, yaml.ScalarNode):
+        return found
+    path = configs / group / f"{name.value}.yaml"
+    if not path.is_file():
+        return found
+    inner = Source(files.place_of(configs, path), (), files.read(configs, path))
+    return _descend(inner, (), found.rest) or Found(inner, (), inner.root, inner.root, found.rest)
 
 
 def _rank(found: Found, value: str) -> tuple[int, bool]:

@@ -110,6 +110,7 @@ def _curated(context: ArmContext, data: DataSet, place: KeyPlace) -> str:
     declared.check_shares(data.mix, mix)
     parts = [(problem_set(context, name, mix), share) for name, share in (data.mix or {}).items()]
     shares, deps = sets.merge_shares(*sets.by_digest(parts, "data"))
+    sets.check_size(context.plan.stages, data.size, shares, deps, place.key("size"))
     sampled = dict(deps)
     for number, step in enumerate(data.steps):
         deps |= dict(_step_roles(context, step, number, sampled, place.key("steps", number)))

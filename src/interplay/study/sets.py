@@ -213,6 +213,16 @@ def check_step(step: Mapping[str, Any], place: KeyPlace) -> None:
         raise place.key("against").error("must be a list of problem sets", against)
 
 
+def check_size(stages: Stages, size: int | None, shares: list[float], deps: Mapping[str, str], place: KeyPlace) -> None:
+    """Raises UserError where a set that is made of others asks a generated one for more problems than it has."""
+    for share, digest in zip(shares, deps.values(), strict=True):
+        source = stages[digest].spec
+        if size and isinstance(source, ProblemsSpec) and int(size * share) > source.size:
+            raise place.error(
+                f"asks {int(size * share)} of a set of {source.size}; lower it, or give that set a larger size", size
+            )
+
+
 def check_samples_of_steps(stages: Stages, digest: str, place: KeyPlace) -> None:
     """The evaluations whose samples a step reads draw as many of a row as it counts. Raises UserError."""
     stage = stages[digest]

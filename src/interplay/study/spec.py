@@ -140,13 +140,18 @@ class Arm(Model):
 
 def _each_once(values: list[int]) -> list[int]:
     if repeated := [value for value, count in Counter(values).items() if count > 1]:
-        raise ValueError(f"{repeated[0]} is given twice; each repetition has a seed of its own")
+        raise ValueError(f"{repeated[0]} is given twice; give each once")
     return values
 
 
 SEED = "{seed}"
 """In the path of a model folder: the seed of the replicate."""
 SeedValues = Annotated[list[Natural], Field(min_length=1), AfterValidator(_each_once)]
+Ops = Annotated[list[Count], Field(min_length=1), AfterValidator(_each_once)]
+
+
+MOST_REPLICATES = 1000
+Replicates = Annotated[int, Field(ge=1, le=MOST_REPLICATES)]
 
 
 class Seeds(Model):
@@ -156,6 +161,12 @@ class Seeds(Model):
     """Seed values; the first is that of stages that do not vary. Null: the scale's."""
     vary: list[str]
     """Stages that are repeated at every seed (and with them all that follows)."""
+
+    @model_validator(mode="after")
+    def _something_varies(self) -> "Seeds":
+        if len(self.values or ()) > 1 and not self.vary:
+            raise ValueError(f"vary = []: nothing is repeated at the {len(self.values or ())} values; name the stages that are")
+        return self
 
 
 class Decontaminate(Contamination):
@@ -218,7 +229,7 @@ class ScaleChange(Model):
     """The tokenizer in place of the study's, whole."""
     tasks: FamilyKeys = {}
     """Name of a family -> keys of its task."""
-    bands: dict[str, Annotated[list[Count], Field(min_length=1)]] = {}
+    bands: dict[str, Ops] = {}
     """Ops of bands."""
     sizes: dict[Split, Count] = {}
     """Problems per band of each split."""
@@ -226,7 +237,7 @@ class ScaleChange(Model):
     """Problems per op of each split, in place of `sizes`."""
     seeds: SeedValues | None = None
     """Seed values of studies that vary their seeds without listing values."""
-    replicates: Count | None = None
+    replicates: Replicates | None = None
     """Number of replicates in place of the study's."""
     kinds: KindKeys = {}
     """Per kind: keys of its spec, and `run`."""
@@ -268,7 +279,7 @@ class Study(Model):
     evaluate: list[str]
     """Evaluate stages run at the end of every path; those with `along: STAGE` run along that stage instead: on the model that it
     starts from, each checkpoint that it keeps and its end, in the arms whose path has it."""
-    replicates: Count | None = None
+    replicates: Replicates | None = None
     """Number of replicates: bases of their own initialisation and order of data, each with all arms on it and one seed for the
     stages after it. Short for `seeds: {values: [0, ..., N - 1], vary: [every stage that is trained]}`."""
     seeds: Seeds | None = None
@@ -375,7 +386,7 @@ class Scale(Model):
     from a commit where they are asked for."""
     tasks: FamilyKeys = {}
     """Name of a family -> keys of its task; the study's override them."""
-    bands: dict[str, Annotated[list[Count], Field(min_length=1)]]
+    bands: dict[str, Ops]
     """Ops of each band: pinned, but for those that a study calibrates."""
     sizes: dict[Split, Count]
     """Problems per band of each split."""
