@@ -96,8 +96,7 @@ class Test(Model):
 
     @model_validator(mode="after")
     def _fractions(self) -> "Test":
-        """Shares and means of scores lie in [0, 1], what is revised in [-1, 1]: by a bound outside, or one that all values of the
-        range meet, a verdict is certain before the study runs."""
+        """Shares lie in [0, 1], their differences in [-1, 1]: a bound outside, or one that every result meets, decides nothing."""
         if self.recorded is not None or not (measure := measure_of(self.metric)).bounded:
             return self
         low = int(measure.support[0])
