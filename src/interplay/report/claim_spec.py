@@ -96,7 +96,7 @@ class Test(Model):
 
     @model_validator(mode="after")
     def _fractions(self) -> "Test":
-        """Shares lie in [0, 1], their differences in [-1, 1]: a bound outside, or one that every result meets, decides nothing."""
+        """Shares lie in [0, 1], their differences in [-1, 1]: bounds outside, or that every result meets, decide nothing."""
         if self.recorded is not None or not (measure := measure_of(self.metric)).bounded:
             return self
         low = int(measure.support[0])
