@@ -105,7 +105,10 @@ def test_the_counts_of_the_findings_are_those_of_the_results() -> None:
     assert left["withdrawn"] == len(withdrawn)
     compared = [fights[word] for word in ("no information", "better here", "worse here")]
     assert f"Of {sum(compared)} comparisons" in words
-    assert f"**{compared[0]} carry no information**, {compared[1]} are better than their rival and {compared[2]} are" in words
+    assert (
+        f"**{compared[0]} carry no information**, {compared[1]} found their method better than its rival and {compared[2]} worse"
+        in words
+    )
     listed = {reason: int(count) for reason, count in re.findall(r"^\| `(\w+)`[^|]*\| (\d+) \|", FINDINGS, re.MULTILINE)}
     assert listed == Counter(entry.reason for entry in withdrawn)
 
