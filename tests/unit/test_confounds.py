@@ -234,6 +234,23 @@ def test_a_gain_at_every_length_of_the_ops_follows_op(study: Study) -> None:
     assert study.names() == []
 
 
+@pytest.mark.parametrize(("factor", "named"), [(2, ["unequal compute"]), (1, [])])
+def test_training_without_rollouts_of_two_kinds_is_compared_by_tokens(study: Study, factor: int, named: list[str]) -> None:
+    rows = []
+    for row in [row for row in SPEC.arms if row.arm == "gold_sft"]:
+        gold = artifact.find(study.root, row.path[-1].digest)
+        made = Path(shutil.copytree(gold, study.root / "midtrain" / f"{gold.name[:-1]}z"))
+        study.record(made, lambda record: record.update(kind="midtrain"))
+        study.record(made, lambda record: record["metrics"].update(tokens=factor * record["metrics"]["tokens"]))
+        path = [*row.path[:-1], row.path[-1].model_copy(update={"digest": made.name, "kind": "midtrain"})]
+        rows += [row, row.model_copy(update={"arm": "mid", "path": path})]
+    test = {"difference": "strict_pass@1", "band": "edge", "arm": "gold_sft", "against": "mid", "at_least": 0.0}
+    claim = SPEC.claims[0].model_validate({"says": "SFT teaches more", "test": test})
+    base = [row for row in SPEC.arms if row.arm == "base"]
+    study.spec = SPEC.model_copy(update={"arms": base + rows, "claims": [claim], "match": []})
+    assert study.names() == named
+
+
 def test_every_detector_is_planted() -> None:
     assert list(PLANTS) == list(confounds.DETECTORS)
 

@@ -157,27 +157,31 @@ UNEQUAL = 0.05
 
 
 def unequal_compute(results: frame.Results, test: Test) -> Iterator[str]:
-    """Lines where the two arms of a test train in the same kinds of stages, by unequal amounts; or are in a match that failed."""
+    """Lines where the two arms of a test train by unequal amounts, in the same kinds of stages or in as many that sample nothing
+    (SFT, DPO); or are in a match that failed."""
     if test.against is None:
         return
     if obstacle := budget_obstacle(results, test):
         yield obstacle
         return
-    spent: list[dict[str, float]] = [{}, {}]
+    spent, same_kinds = list[dict[str, float]]([{}, {}]), True
     for one, other in zip(results.spec.rows_of(test.arm), results.spec.rows_of(test.against), strict=False):
         paths = [[stage.digest for stage in row.path] for row in (one, other)]
         own = [[digest for digest in path if digest not in paths[1 - side]] for side, path in enumerate(paths)]
         if any(digest not in results.records for digest in (*own[0], *own[1])):
             return
         kinds = [[results.records[digest]["kind"] for digest in path] for path in own]
-        if kinds[0] != kinds[1] or not kinds[0]:
+        if len(kinds[0]) != len(kinds[1]) or not kinds[0]:
             return
+        same_kinds = same_kinds and kinds[0] == kinds[1]
         for side, path in enumerate(own):
             planned = planned_costs({digest: results.records[digest] for digest in path})
             for digest in path:
                 cost = realised_cost(results.records[digest], planned[digest].parameters)
                 unit = "rollouts" if cost.rollouts else "tokens"
                 spent[side][unit] = spent[side].get(unit, 0.0) + (cost.rollouts or cost.tokens)
+    if not same_kinds and any("rollouts" in side for side in spent):
+        return
     for unit in spent[0]:
         pair = [side.get(unit, 0.0) for side in spent]
         if max(pair) and (max(pair) - min(pair)) / max(pair) > UNEQUAL:
