@@ -264,7 +264,7 @@ arms:
 evaluate: [eval]
 seeds: {{values: [0], vary: [rl]}}
 claims:
-  - {{says: so, test: {{value: strict_pass@1, band: id, arm: '{claim}', within: [0.0, 1.0]}}}}
+  - {{says: so, test: {{value: strict_pass@1, band: id, arm: '{claim}', within: [0.0, 0.9]}}}}
 {more}
 """
     )

@@ -291,7 +291,7 @@ def test_what_the_model_wrote_is_shown_beside_the_source_rows(inputs: dict[str, 
     assert f"  prompt {sample.prompt}\n" in said
     assert f"  gold   {source.solution}" in said
     assert browse_rollouts(out, sets.Choice())["total"] == 164
-    results = frame.Results(SimpleNamespace(arms=[]), {}, {"e" * 12: stage}, {"e" * 12: out})
+    results = frame.Results(SimpleNamespace(arms=[], arm_names=list), {}, {"e" * 12: stage}, {"e" * 12: out})
     on_page = examples_of.rollouts(SimpleNamespace(results=results), ())
     assert {one["arm"] for one in on_page} == {"data.said"}
     assert {one["error"] for one in on_page} == set(pq.read_table(out / "samples.parquet")["error"].to_pylist())

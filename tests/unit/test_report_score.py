@@ -90,7 +90,7 @@ def test_there_is_no_pass_at_k_of_a_score(metric: str) -> None:
 
 
 def test_a_claim_and_a_figure_over_ops_may_ask_for_the_score(tmp_path: Path) -> None:
-    parse_model(Asserted, {"value": "score", "band": "edge", "arm": "rl", "within": [0, 1]}, KeyPlace("study.yaml"))
+    parse_model(Asserted, {"value": "score", "band": "edge", "arm": "rl", "within": [0, 0.9]}, KeyPlace("study.yaml"))
     assert figures.draw_figure(results(tmp_path), parse_model(Figure, {"x": "op", "y": "score"}, KeyPlace("study.yaml"))).svg
 
 

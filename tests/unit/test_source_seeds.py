@@ -102,7 +102,7 @@ HUB = "  base: {kind: source, hub_id: Qwen/Qwen2.5-7B, revision: d149729398750b9
 def test_a_model_on_the_hub_costs_what_its_config_says(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
     lab.edit("study/quickstart.yaml", "  base: {kind: source, path: 'models/{seed}'}", f"{HUB}, config: data/qwen.json}}")
     lab.edit("study/quickstart.yaml", "values: [3, 5], vary: [base, rl]", "values: [3], vary: [rl]")
-    with pytest.raises(UserError, match=r"config = 'data/qwen\.json': .*not readable.*; give the model's config\.json"):
+    with pytest.raises(UserError, match=r"config = 'data/qwen\.json': .*no such file.*; give the model's config\.json"):
         lab.plan()
     (lab.folder / "data").mkdir(exist_ok=True)
     artifact.write_json(lab.folder / "data" / "qwen.json", {"model_type": "mamba"})

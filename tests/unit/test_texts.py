@@ -78,7 +78,7 @@ def test_licences_by_row_are_counted_and_none_may_lack(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "said", "reason"),
     [
-        (b'{"text": "caf\xe9 and more than enough words here"}\n', "line 2: not JSON", "broken"),
+        (b'{"text": "caf\xe9 and more than enough words here"}\n', "line 2: not text in UTF-8", "broken"),
         (b'{"text": "caf\xef\xbf\xbd and more than enough words here"}\n', "line 2: text was not decoded: character 4", "broken"),
         ({"text": " ... 12 ... \n"}, "line 2: text has 2 letters and digits", "near_empty"),
         ({"text": " ".join(DOCUMENTS[0]["text"].split())}, "line 2 (id 'Document 0", "duplicate_id"),

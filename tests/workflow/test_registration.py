@@ -97,7 +97,7 @@ def test_the_page_names_what_was_changed_after_the_registration(laboratory: Labo
     laboratory.edit(study, "at_least: 0.10", "at_least: -0.5")
     laboratory.edit(study, "size: 40", "size: 60")
     laboratory.edit(
-        study, "claims:\n", "claims:\n  - {says: New, test: {value: strict_pass@1, band: id, arm: rl, at_most: 1.0}}\n"
+        study, "claims:\n", "claims:\n  - {says: New, test: {value: strict_pass@1, band: id, arm: rl, at_most: 0.95}}\n"
     )
     done = laboratory.snakemake(*NAME)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -246,7 +246,7 @@ def _check_profile(given: str | None) -> None:
     if given == "":
         raise model.UserError("--profile: it is empty; name a profile, such as slurm, or leave --profile out")
     places = [Path(), folder, Path.home() / ".config/snakemake", Path("/etc/xdg/snakemake")]
-    if given is None and named and not any((place / named).exists() for place in places):
+    if given is None and named and folder.is_dir() and not any((place / named).exists() for place in places):
         raise model.UserError(f"{PROFILE}={named}: no such profile; set the variable to one, or unset it")
     known = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
     if given and known and "/" not in given and given not in known and not Path(given).exists():

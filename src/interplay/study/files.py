@@ -321,7 +321,7 @@ def below_root(path: Any, place: KeyPlace) -> str:
     since the user made it. Raises UserError when the text itself leads out."""
     if not isinstance(path, str):
         raise place.error("must be a path, as text", path)
-    if "://" in path:
+    if "://" in path and not path.startswith(artifact.HUB):
         raise place.error("an address; download the file, or write hub: owner/name@revision/FILE", path)
     pure = PurePosixPath(path)
     if pure.is_absolute() or ".." in pure.parts or not path.isprintable():
