@@ -45,36 +45,38 @@ class Served:
 
 
 class Tab:
-    """A page in a real browser, in real time: Chromium, told by its debugging pipe what to do."""
+    """A page in a real browser, in real time: Chromium, controlled through its debugging pipe."""
 
     def __init__(self, url: str, profile: Path, width: int = 1400) -> None:
-        theirs, self.ours = os.pipe()
-        self.heard, other = os.pipe()
+        commands, self.write_end = os.pipe()
+        self.read_end, messages = os.pipe()
         flags = [flag for flag in FLAGS if flag not in ("--dump-dom", *TIMED)]
         command = [browser(), *flags, f"--user-data-dir={profile}", "--remote-debugging-pipe"]
-        shell = ["bash", "-c", f'exec "$@" 3<&{theirs} 4>&{other}', "bash", *command]
-        self.process = subprocess.Popen(shell, pass_fds=(theirs, other), stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-        os.close(theirs)
-        os.close(other)
-        self.left, self.count, self.session, self.errors = b"", 0, "", list[str]()
+        shell = ["bash", "-c", f'exec "$@" 3<&{commands} 4>&{messages}', "bash", *command]
+        self.process = subprocess.Popen(
+            shell, pass_fds=(commands, messages), stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+        )
+        os.close(commands)
+        os.close(messages)
+        self.buffer, self.count, self.session, self.errors = b"", 0, "", list[str]()
         self.navigations = 0
-        made = self._tell("Target.createTarget", url="about:blank")
-        self.session = self._tell("Target.attachToTarget", targetId=made["targetId"], flatten=True)["sessionId"]
-        self._tell("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 500)
-        self._tell("Runtime.enable")
-        self._tell("Log.enable")
-        self._tell("Page.enable")
+        made = self.send("Target.createTarget", url="about:blank")
+        self.session = self.send("Target.attachToTarget", targetId=made["targetId"], flatten=True)["sessionId"]
+        self.send("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 500)
+        self.send("Runtime.enable")
+        self.send("Log.enable")
+        self.send("Page.enable")
         self.go(url)
 
     def go(self, url: str) -> None:
         """Open a page; returns when it has replaced the last one, so that what is evaluated next is evaluated in it."""
-        answer = self._tell("Page.navigate", url=url)
+        answer = self.send("Page.navigate", url=url)
         assert "errorText" not in answer, answer
 
-    def _tell(self, method: str, **params: Any) -> dict[str, Any]:
+    def send(self, method: str, **params: Any) -> dict[str, Any]:
         self.count += 1
-        told = {"id": self.count, "method": method, "params": params, **({"sessionId": self.session} if self.session else {})}
-        os.write(self.ours, json.dumps(told).encode() + b"\0")
+        request = {"id": self.count, "method": method, "params": params, **({"sessionId": self.session} if self.session else {})}
+        os.write(self.write_end, json.dumps(request).encode() + b"\0")
         while (answer := self._next_message()).get("id") != self.count:
             pass
         assert "error" not in answer, answer
@@ -82,9 +84,9 @@ class Tab:
 
     def _next_message(self) -> dict[str, Any]:
         """An answer or an event; errors of the page and navigations are kept."""
-        while b"\0" not in self.left:
-            self.left += os.read(self.heard, 1 << 20)
-        text, self.left = self.left.split(b"\0", 1)
+        while b"\0" not in self.buffer:
+            self.buffer += os.read(self.read_end, 1 << 20)
+        text, self.buffer = self.buffer.split(b"\0", 1)
         message = dict(json.loads(text))
         if message.get("method") in ("Runtime.exceptionThrown", "Log.entryAdded"):
             self.errors.append(json.dumps(message["params"]))
@@ -100,7 +102,7 @@ class Tab:
 
     def js(self, expression: str) -> Any:
         """The value of an expression in the page."""
-        found = self._tell("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True)
+        found = self.send("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True)
         assert "exceptionDetails" not in found, found
         return found["result"].get("value")
 
@@ -110,8 +112,8 @@ class Tab:
     def close(self) -> None:
         self.process.kill()
         self.process.wait(30)
-        os.close(self.ours)
-        os.close(self.heard)
+        os.close(self.write_end)
+        os.close(self.read_end)
 
 
 @contextlib.contextmanager

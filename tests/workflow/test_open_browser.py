@@ -83,10 +83,10 @@ def other_views(page: Served, tab: Tab) -> None:
     wait_for(lambda: tab.shows("flipped, most samples wrong in a and right in b"), 120)
     wait_for(lambda: tab.js("document.querySelectorAll('#chart path.mean').length") == 2, 60)
     for width in (390, 1400):
-        tab._tell("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 500)
+        tab.send("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 500)
         assert tab.js("document.documentElement.scrollWidth - innerWidth") <= 0
 
-    tab._tell("Emulation.setDeviceMetricsOverride", width=390, height=900, deviceScaleFactor=1, mobile=True)
+    tab.send("Emulation.setDeviceMetricsOverride", width=390, height=900, deviceScaleFactor=1, mobile=True)
     tab.go(f"{page.url}study?study=quickstart&scale=smoke")
     wait_for(lambda: tab.js("document.querySelectorAll('table.grid td .mark').length") > 0, 60)
     assert tab.js(FOUR_SEEDS) == 1, "seeds of a stage lie side by side"

@@ -173,6 +173,19 @@ def plural(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
+V = TypeVar("V")
+
+
+def first_repeated(values: Iterable[V]) -> V | None:
+    """The first value that occurs a second time; None where each occurs once."""
+    seen = set[V]()
+    for value in values:
+        if value in seen:
+            return value
+        seen.add(value)
+    return None
+
+
 def join_names(names: Sequence[str]) -> str:
     """`a`, `a and b`, `a, b and c`."""
     return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else "".join(names)
@@ -221,7 +234,6 @@ def print_visible(text: str, end: str = "\n") -> None:
 
 # Coefficients that change over a run: one type, `Curve`, for every key that is marked `Scheduled`.
 
-V = TypeVar("V")
 SHORT = ("linear", "cosine", "steps")
 """Ways to write a curve by its values alone."""
 SOON = 1e-9

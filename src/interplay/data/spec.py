@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from interplay.core.extension import FILLED, Extension, written_as
 from interplay.core.keys import SHARES, ByName, Mix, RestOf, Written, fill_rest, partial_model
-from interplay.core.model import Count, Model, Natural, Since
+from interplay.core.model import Count, Model, Natural, Since, first_repeated
 from interplay.data.steps.spec import StepKeys
 from interplay.tasks.spec import Task, TaskKeys
 
@@ -335,8 +335,8 @@ class DataSet(Model):
         if self.form == "generated":
             if (self.band is None) == (self.bands is None):
                 raise ValueError("give either band or bands (or a file, or a mix of other sets)")
-            if twice := next((band for band in self.bands or () if self.bands and self.bands.count(band) > 1), None):
-                raise ValueError(f"bands: {twice} is named twice; name each once, and give shares by a mix of several sets")
+            if (repeated := first_repeated(self.bands or ())) is not None:
+                raise ValueError(f"bands: {repeated} is named twice; name each once, and give shares by a mix of several sets")
             if self.split is None:
                 raise ValueError("split is missing; write train, rl, validation or test")
             if self.op_shares is not None and self.band is None:

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from interplay.core.model import Count, Model, Natural, Positive, Share, Since, nearest_name
+from interplay.core.model import Count, Model, Natural, Positive, Share, Since, first_repeated, nearest_name
 from interplay.report.claim_spec import Premise, Test
 from interplay.report.metric_spec import ERROR, check_cell, check_column, check_metric, find_metric, is_of_run
 from interplay.report.shown_spec import SHARE
@@ -89,8 +89,8 @@ class Gain(Model):
 def _each_once(names: list[str]) -> list[str]:
     if not names:
         raise ValueError("empty; name one, or leave the key out")
-    if twice := next((name for place, name in enumerate(names) if name in names[:place]), None):
-        raise ValueError(f"{twice} is named twice; name each once")
+    if (repeated := first_repeated(names)) is not None:
+        raise ValueError(f"{repeated} is named twice; name each once")
     return names
 
 

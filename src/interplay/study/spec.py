@@ -1,13 +1,12 @@
 """The study: the one file that a researcher edits; and the scale: models, budgets, band edges."""
 
-from collections import Counter
 from functools import cache
 from typing import Annotated, Any, Literal, Union
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from interplay.core.keys import ByName, Written, checked, error_at, partial_model, table_model, union_of
-from interplay.core.model import Count, Model, Natural, Share
+from interplay.core.model import Count, Model, Natural, Share, first_repeated
 from interplay.data.spec import DataSet, SetChange, Split, TokenizerSpec
 from interplay.data.steps.spec import Contamination
 from interplay.evaluate.spec import BandRules
@@ -139,8 +138,8 @@ class Arm(Model):
 
 
 def _each_once(values: list[int]) -> list[int]:
-    if repeated := [value for value, count in Counter(values).items() if count > 1]:
-        raise ValueError(f"{repeated[0]} is given twice; give each once")
+    if (repeated := first_repeated(values)) is not None:
+        raise ValueError(f"{repeated} is given twice; give each once")
     return values
 
 
