@@ -39,10 +39,13 @@ OWN_BASES = (
     "interplay/extrapolation_bases",
     "interplay/hard_exposure_bases",
     "interplay/length_depth",
+    "interplay/process_rewards_bases",
+    "interplay/rewards_over_steps",
     "interplay/sizes_nano",
     "interplay/sizes_next",
     "loongrl/needle_map",
     "loongrl/stages",
+    "loongrl/stages_bases",
     *(
         f"methods/{name}"
         for name in (

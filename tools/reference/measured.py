@@ -207,7 +207,9 @@ def _asks(claim: Claim, *asked: str) -> bool:
 
 
 def _of_test(test: Mapping[str, Any]) -> tuple[str, ...]:
-    return test["arm"], test.get("against") or "", test["band"], str(test.get("value") or test.get("difference"))
+    """Arms, band or the stage that records the number, and metric."""
+    place = test.get("recorded") or test.get("band", "")
+    return test["arm"], test.get("against") or "", place, str(test.get("value") or test.get("difference"))
 
 
 def of_study(root: Path, study: str) -> Iterator[Measured]:

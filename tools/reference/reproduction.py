@@ -19,13 +19,16 @@ from tools.reference.overlays import Point
 from tools.reference.published import FIGURES, MARKS, MINUS, NOT_READ, NUMBERS, Figure, Published, Settings
 
 PICTURES = "docs/images/reproduction"
-NOT_RUN, LARGEST = "not run", 128
+NOT_RUN, LARGEST, RISE = "not run", 128, "reward, last step less first"
 METRICS = {
     "pass@1": "strict_pass@1",
     "dependency mismatches": "error:dependency",
     "missing nodes": "error:missing_node",
     "right answers by a wrong process": "hacked",
     "NLL of gold solutions": "nll",
+    "reward at the first step": "reward_first",
+    "reward at the last step": "reward_last",
+    RISE: "reward_last - reward_first",
 }
 """Published quantity -> our metric; pass@k and pass@128 have the k that both have, or our largest one."""
 
@@ -122,7 +125,8 @@ def _verdict(figure: Figure, row: Published, source: Measured, asked: tuple[str,
     own = source.own_claim(*asked)
     keys = (row.curve, f"{row.panel}: {row.curve}", f"{row.panel}: {row.quantity}")
     by_claim = not against or row.value is None or any(key in figure.no_effect for key in keys)
-    if (by_claim and own is None) or (not against and row.bound != "at most about" and row.value is not None):
+    level = not against and row.quantity != RISE
+    if (by_claim and own is None) or (level and row.bound != "at most about" and row.value is not None):
         return "", ""
     if against and (full := _no_room(row, source, asked)):
         return claim_spec.NOT_TESTED, full
@@ -222,7 +226,7 @@ def _cell(root: Path, row: Published, answer: Answer) -> str:
     found, unit, signed = answer.found, measure_of(answer.metric), answer.signed
     k = answer.metric.removeprefix("strict_")
     other = k if k.startswith("pass@") and k != row.what.partition(",")[0] else ""
-    other += f" on {answer.band.replace(':', ' ')}" if answer.band != row.panel else ""
+    other += f" on {answer.band.replace(':', ' ')}" if answer.band != row.panel and row.at != "step" else ""
     ends = f" [{unit.shown(found.low, signed)}, {unit.shown(found.high, signed)}]" if math.isfinite(found.low) else ""
     numerics = answer.source.numerics(found)
     how = f"{answer.source.scale}{f', {numerics}' if numerics else ''}{', an earlier plan' if answer.source.earlier else ''}"
