@@ -222,7 +222,7 @@ def _fight(
         if gap is None or gap.spread is None:
             judged.append(row._replace(verdict="missing"))
             continue
-        alone, adjusted = gap.spread._replace(family=1).p_value(), gap.spread.p_value()
+        alone, adjusted = p_value(gap._replace(spread=gap.spread._replace(family=1))), p_value(gap)
         inaction = notes.inaction_notes(results, row.chosen.arm, against.chosen.arm)
         idle = [] if failed else [reason for reason in inaction if reason]
         said += idle
