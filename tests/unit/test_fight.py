@@ -70,6 +70,20 @@ def test_quantiles_are_those_of_dunnetts_table_and_of_the_multivariate_t(contend
     assert inside.cdf(ends, lower_limit=-ends, random_state=0) == pytest.approx(0.95, abs=5e-4)
 
 
+@pytest.mark.parametrize("freedom", [2.0, 4.0, 40.0])
+def test_at_the_level_of_an_early_look_a_quantile_is_between_students_and_bonferronis(freedom: float) -> None:
+    for level in [sequential.spent(0.05, 3 / last, 2) for last in (12, 24, 30, 60, 200)]:
+        student, bonferroni = oracle.t.isf(level / 2, freedom), oracle.t.isf(level / 6, freedom)
+        assert student <= intervals.t_quantile(freedom, 3, level) <= bonferroni
+
+
+def test_the_detectable_effect_is_that_of_a_test_at_the_level_of_the_interval() -> None:
+    wide = intervals.Spread(0.0, 6, 80, 0.01, 0.001)
+    for level in (0.05, 0.1, 0.003):
+        at = wide._replace(level=level)
+        assert at.power(at.detectable) == pytest.approx(0.8, abs=1e-3)
+
+
 def test_adjusted_p_values_are_those_of_scipy() -> None:
     random = np.random.default_rng(0)
     samples, control = [random.normal(size=5) + at for at in (0, 1.2, 2)], random.normal(size=5)

@@ -467,6 +467,13 @@ def test_the_power_of_each_claim_is_that_of_the_planned_bases_and_prompts_with_t
     assert all("1 base, at most indicated, finds " in one.said for one in shared)
 
 
+def test_one_calibrated_base_shares_its_prompts_as_any_other_does() -> None:
+    plan = expand.plan_study(ROOT / "configs", "interplay/edge_calibrated", "coffee", ["replicates=1"])
+    said = [one.said for one in power.planned_power(plan, lambda digest: None)]
+    assert said
+    assert all(one.startswith("1 base, at most indicated, finds ") and "finds 0.0" not in one for one in said)
+
+
 def test_a_tie_needs_both_of_its_bounds_left_out_at_the_level_of_the_looks() -> None:
     """Two one-sided tests of 5 %, as the study says (alpha 0.1): at a true difference of 0 each bound is missed on its own side."""
     plan = expand.plan_study(ROOT / "configs", "numerics/exact_factorial", "coffee")

@@ -7,7 +7,7 @@ import report_study as study
 
 from interplay.core.model import UserError
 from interplay.report.stats import frame, intervals
-from interplay.report.stats.estimate import difference, value
+from interplay.report.stats.estimate import Estimate, difference, p_value, value
 from interplay.report.stats.frame import Results
 
 BASE = {2: [4, 4], 3: [4, 2], 4: [1, 0, 2, 1]}
@@ -197,3 +197,10 @@ def test_a_band_that_one_set_names_is_never_read_off_the_ops_of_another(tmp_path
     assert value(found, "base", "late", "strict_pass@1").value == 1 / 8, "no set names it: known by its ops"
     partial = frame.read_results(spec, {"open": inputs["open"]})
     assert value(partial, "base", "easier", "strict_pass@1").missing == ("evaluation form of base at seed 0 is not there",)
+
+
+def test_scores_without_bounds_that_all_agree_have_neither_an_interval_nor_a_small_p() -> None:
+    """Every sample of one arm has 2 turns and of the other 1: nothing bounds how many a rare prompt takes."""
+    spread = intervals.crossed_spread(np.ones((3, 80)))
+    found = {of: Estimate(1.0, *spread.interval(of), spread=spread) for of in ((-np.inf, np.inf), (-1.0, 1.0))}
+    assert [p_value(one) for one in found.values()] == [1.0, spread.p_value()]

@@ -115,6 +115,14 @@ def test_what_would_be_a_verdict_alone_is_none_at_an_early_look(tmp_path: Path) 
     assert at(sequential.judge(found, CLAIM)) == ("no information", 1, False)
 
 
+def test_an_interval_of_both_arms_is_at_the_level_of_its_look(tmp_path: Path) -> None:
+    found = results(tmp_path, [9, 11, 12, 9, 11, 12], [3, 6], missing=3)
+    claim = CLAIM.model_copy(update={"test": CLAIM.test.model_copy(update={"interval": "arms"})})
+    alone = found._replace(spec=found.spec.model_copy(update={"stopping": None, "arms": found.spec.arms[:6]}))
+    once, look = sequential.judge(alone, claim).estimate, sequential.judge(found, claim).estimate
+    assert look.low < once.low < once.high < look.high
+
+
 def test_a_claim_is_given_up_where_a_verdict_is_too_unlikely(tmp_path: Path) -> None:
     right = [2, 3, 4, 2, 4, 3]  # +6.25 points, a quarter of a standard error from the threshold
     judged = sequential.judge(results(tmp_path / "a", right, [6, 12], missing=0), CLAIM)

@@ -222,7 +222,7 @@ def _fight(
         if gap is None or gap.spread is None:
             judged.append(row._replace(verdict="missing"))
             continue
-        alone, adjusted = gap.spread._replace(family=1).p_value(), gap.spread.p_value()
+        alone, adjusted = p_value(gap._replace(spread=gap.spread._replace(family=1))), p_value(gap)
         inaction = notes.inaction_notes(results, row.chosen.arm, against.chosen.arm)
         idle = [] if failed else [reason for reason in inaction if reason]
         said += idle
@@ -305,7 +305,7 @@ def judge_claim(results: frame.Results, claim: Claim, level: float = LEVEL) -> J
     if failing and failing.failed:
         found = estimate_of(kept, test, test.metric, test.arm, test.against) if failing.kept else Estimate()
     found = found if level == LEVEL else estimate.at_level(found, level, test.metric, test.against is not None, test.recorded)
-    found = _by_arms(kept, test, found) if test.interval else found
+    found = _by_arms(kept, test, found, level) if test.interval else found
     found = found._replace(over=f"{found.over or 'any base'}, where it does not fail") if failing else found
     alone, word = claim.word(found.low, found.high), claim.word(found.low, found.high, failing.share if failing else (0.0, 0.0))
     interval = "95 % interval" if level == LEVEL else "repeated confidence interval"
@@ -320,10 +320,11 @@ def judge_claim(results: frame.Results, claim: Claim, level: float = LEVEL) -> J
     return JudgedClaim(claim, word, reason, found, "; ".join(filter(None, caveats)), failing=failing)
 
 
-def _by_arms(results: frame.Results, test: Test, found: Estimate) -> Estimate:
-    """The difference with its interval from those of both arms."""
+def _by_arms(results: frame.Results, test: Test, found: Estimate, level: float) -> Estimate:
+    """The difference with its interval, at a level, from those of both arms."""
     one, other = (estimate_of(results, test, test.metric, str(arm)).spread for arm in (test.arm, test.against))
-    ends = interval_of_arms(one, other, found.spread) if one and other and found.spread else (found.low, found.high)
+    gap = found.spread and found.spread._replace(level=level)
+    ends = interval_of_arms(one, other, gap) if one and other and gap else (found.low, found.high)
     return found._replace(low=ends[0], high=ends[1])
 
 

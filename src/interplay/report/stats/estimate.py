@@ -169,8 +169,11 @@ def at_level(found: Estimate, level: float, metric: str, differs: bool, recorded
 
 
 def p_value(found: Estimate) -> float:
-    """Two-sided p-value of "the difference is 0", with the target of its interval. NaN where there is no difference."""
-    return float("nan") if found.spread is None else found.spread.p_value()
+    """Two-sided p-value of "the difference is 0", with the target of its interval: 1 where that has no ends, as where all scores
+    of a metric without bounds agree. NaN where there is no difference."""
+    if found.spread is None:
+        return float("nan")
+    return 1.0 if np.isnan(found.low) else found.spread.p_value()
 
 
 def weighted(results: Results, weights: Mapping[str, float], column: str | None, metric: str) -> Estimate:

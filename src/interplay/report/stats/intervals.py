@@ -18,6 +18,8 @@ from scipy import optimize, special, stats
 
 LEVEL = 0.05
 POWER = 0.8
+FINEST = 1e-6
+"""Least level, of one early look of several, that the integral of `largest_exceeds` is exact enough for."""
 AGREE = 1e-12
 """Means of replicates that differ by less are equal but for rounding."""
 Support = tuple[float, float]
@@ -62,10 +64,10 @@ class Spread(NamedTuple):
 
     @property
     def detectable(self) -> float:
-        """Minimum detectable effect: the true mean that the test finds with 80 % power. It is shift * standard error, where P(T >
-        t_crit) = 0.8 for T noncentral t with noncentrality `shift`. (A rejection on the wrong side then has a chance below 1e-6
-        and is left out.)"""
-        return max(_noncentrality(free, self.family) * error for error, free in self._pairs())
+        """Minimum detectable effect: the true mean that the test at this level finds with 80 % power. It is shift * standard
+        error, where P(T > t_crit) = 0.8 for T noncentral t with noncentrality `shift`. (A rejection on the wrong side then has a
+        chance below 1e-6 and is left out.)"""
+        return max(_noncentrality(free, self.family, self.level) * error for error, free in self._pairs())
 
     def power(self, distance: float) -> float:
         """Probability that the t interval leaves out a threshold from which the true mean is `distance` away."""
@@ -241,10 +243,11 @@ def _wild(means: np.ndarray) -> np.ndarray:
 
 @functools.cache
 def t_quantile(freedom: float, family: int = 1, level: float = LEVEL) -> float:
-    """Of the two-sided interval; of a family that which all of its t hold together (Dunnett's)."""
-    single = float(stats.t.isf(level / 2, freedom))
-    if family == 1:
-        return single
+    """Of the two-sided interval; of a family that which all of its t hold together (Dunnett's), at a level below `FINEST`
+    Bonferroni's, which is no narrower."""
+    single, widest = (float(stats.t.isf(level / 2 / count, freedom)) for count in (1, family))
+    if family == 1 or level < FINEST:
+        return widest
     return float(optimize.brentq(lambda at: largest_exceeds(at, freedom, family) - level, single, 2 * single + family))
 
 
@@ -292,6 +295,6 @@ def holm_adjusted(p: np.ndarray) -> np.ndarray:
 
 
 @functools.cache
-def _noncentrality(freedom: float, family: int = 1) -> float:
-    critical = t_quantile(freedom, family)
+def _noncentrality(freedom: float, family: int, level: float) -> float:
+    critical = t_quantile(freedom, family, max(level, FINEST))
     return float(optimize.brentq(lambda shift: stats.nct.sf(critical, freedom, shift) - POWER, 0.0, 4 * critical))

@@ -94,7 +94,7 @@ def _planned(
     def planned(replicates: int, prompts: int = prompts) -> intervals.Spread:
         of, shared = of_bases if bases > 1 else pilot["seeds"], of_prompts**2 / prompts
         many = {"pooled": contenders, "family": contenders}
-        if arms[0][0].calibration:  # prompts of its own for each base
+        if arms[0][0].calibration and bases > 1:  # prompts of its own for each base
             return intervals.Spread(
                 0.0, replicates, replicates * prompts, (of**2 + shared) / replicates, 0.0, **many, level=level
             )
