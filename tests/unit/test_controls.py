@@ -62,9 +62,14 @@ def test_controls_are_ordinary_arms_that_differ_from_the_gains_arm_in_one_thing(
         ("{of: rl_egde, against: base, band: edge}", "rl_edge"),
         ("{of: rl_edge, against: gold_sft, band: edge}", "gold_sft must end where the RL of rl_edge starts: with the path"),
         ("all", "standard"),
+        ("{of: rl_edge, against: base, band: egde}", "controls.band = 'egde': no such band of the evaluations"),
+        ("{of: rl_edge, against: base, band: 'op:99'}", "controls.band: no problem that rl_edge is tested on has 99 ops"),
+        ("{of: rl_edge, against: base, band: edge, value: strictpass}", "'strictpass' is not a metric"),
+        ("{of: rl_edge, against: base, band: edge, value: hacked}", "of 'hacked' less is better"),
+        ("{of: rl_edge, against: base, band: edge, value: strict_pass@512}", "give it more num_samples, or lower k"),
     ],
 )
-def test_controls_of_no_rl_are_refused(configs: Path, said: str, expected: str) -> None:
+def test_controls_that_cannot_be_judged_are_refused(configs: Path, said: str, expected: str) -> None:
     with pytest.raises(UserError, match=r"demo\.yaml") as refused:
         with_controls(configs, said)
     assert expected in str(refused.value)

@@ -3,12 +3,13 @@
 from collections.abc import Collection, Iterable, Mapping
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from interplay.core.artifact import make_ref
 from interplay.core.model import Count, Model, Share, Since
 from interplay.report.claim_spec import LEAST_BASES, Claim
 from interplay.report.display_spec import Figure, Placed, Table, Target
+from interplay.report.metric_spec import check_column, check_metric, lower_is_better
 from interplay.report.shown_spec import ArmShown, readable
 
 # Who is compared in a table with a contrast, as the planner found it.
@@ -43,6 +44,12 @@ class Lineup(Model):
 # Controls, matched budgets, looks and registration.
 
 
+def _rises(value: str) -> str:
+    if lower_is_better(check_metric(value)):
+        raise ValueError(f"a gain is more of it, and of '{value}' less is better; write another, such as strict_pass@1")
+    return value
+
+
 ControlKind = Literal["random", "format", "labels", "prior", "none", "sft"]
 
 
@@ -54,9 +61,9 @@ class Controls(Model):
     """The arm whose gain is to be explained: its path leads through RL."""
     against: str
     """The arm that ends where this RL starts, over which it gains."""
-    band: str
+    band: Annotated[str, AfterValidator(check_column)]
     """A band, or `op:N`, on which gains are measured."""
-    value: str = "strict_pass@1"
+    value: Annotated[str, AfterValidator(_rises)] = "strict_pass@1"
     """Metric of the gains."""
     among: Annotated[list[ControlKind], Field(min_length=1)] = ["random", "format", "labels", "prior", "none", "sft"]
     """random: the same RL, paid by chance; format: paid for readable answers, right or wrong; labels: paid for the answer of

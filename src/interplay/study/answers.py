@@ -243,6 +243,8 @@ def _displayed(context: ArmContext, every: list[str], lineups: Mapping[str, repo
         if test.recorded is None:
             key = "difference" if test.value is None else "value"
             yield Shown(place.key("claims", number, "test", key), test.metric, test.band, test.arms)
+    if isinstance(asked := study.controls, report_spec.Controls):
+        yield Shown(place.key("controls", "value"), asked.value, asked.band, [asked.of, asked.against, *asked.arms.values()])
     for keys, premise, test in declared.premises(study):
         if (of := premise.of) is not None and premise.recorded is None:
             yield Shown(place.key(*keys), of.value or test.metric, of.band or test.band, list(premise.arms.values()))
@@ -307,6 +309,8 @@ def check_showable(study: Study, rows: Rows, stages: Stages, place: KeyPlace) ->
         test = claim.test
         for arm in test.arms if test.recorded is None else ():
             _check_op(test.band, [ops[arm]], f"that {arm} is tested on", place.key("claims", number, "test", "band"))
+    if isinstance(asked := study.controls, report_spec.Controls):
+        _check_op(asked.band, [ops[asked.of]], f"that {asked.of} is tested on", place.key("controls", "band"))
     declared.check_records(study, rows, stages, place)
     for name, figure in study.figures.items():
         if figure.band is not None:

@@ -15,7 +15,7 @@ from interplay.report.claim_spec import Premise, Test
 from interplay.report.display_spec import Target
 from interplay.report.metric_spec import is_of_run
 from interplay.report.shown_spec import MINUS
-from interplay.report.spec import ReportArm
+from interplay.report.spec import Controls, ReportArm
 from interplay.rl.spec import RLSpec
 from interplay.study import arms, sets
 from interplay.study.context import BEFORE, TASK, ArmContext, StudyStage, check_known, known_entry
@@ -136,6 +136,8 @@ def _names_shown(context: ArmContext) -> Named:
             yield test.key("band"), claim.test.band, [*bands, *study.targets], what
         if claim.fails is not None:
             yield place.key("claims", number, "fails", "recorded"), claim.fails.recorded, study.stages, "stage"
+    if isinstance(study.controls, Controls) and not study.controls.band.startswith("op:"):
+        yield place.key("controls", "band"), study.controls.band, bands, what
     for keys, premise, _ in premises(study):
         if premise.of is not None and premise.of.band and not premise.of.band.startswith("op:"):
             yield place.key(*keys, "band"), premise.of.band, [*bands, *study.targets], what
