@@ -6,7 +6,7 @@ from pydantic import Field, field_validator, model_validator
 
 from interplay.core.extension import Extension, written_as
 from interplay.core.keys import ORDERED
-from interplay.core.model import Count, Model, Natural, NotNegative, Share, Since, curves_in
+from interplay.core.model import Count, Model, Natural, NotNegative, Share, Since, curves_in, first_repeated
 from interplay.data.spec import Harness
 from interplay.model.spec import ExactSpec
 from interplay.rollout.seat_spec import Rubric
@@ -207,8 +207,8 @@ class EvaluateSpec(SampledSpec):
     @classmethod
     def _one_of_a_name(cls, metrics: list[OwnMetric]) -> list[OwnMetric]:
         names = [one.called for one in metrics]
-        if repeated := [name for name in names if names.count(name) > 1]:
-            raise ValueError(f"two are called '{repeated[0]}'; give one function another name")
+        if repeated := first_repeated(names):
+            raise ValueError(f"two are called '{repeated}'; give one function another name")
         _check_columns(names)
         return metrics
 
