@@ -235,7 +235,7 @@ def test_rounds_of_an_allocation_sample_from_the_text_that_the_prompting_chooses
         ({"allocation": {"name": "xrpo"}, "continuation": {"name": "guide"}}, "continuation = guide"),
         ({"prompting": {"name": "prefix"}, "continuation": {"name": "critique"}}, "continuation = critique"),
         ({"prompting": {"name": "prefix"}, "edits": [{"name": "replay"}]}, "replay does not go with method.prompting = prefix"),
-        ({"prompting": {"name": "prefix"}, "edits": [{"name": "demonstrations"}]}, "demonstrations does not go with method.prompt"),
+        ({"prompting": {"name": "prefix"}, "edits": [{"name": "demonstrations"}]}, "demonstrations does not go with method"),
         ({"allocation": {"name": "xrpo"}, "prompting": {"name": "icpo"}}, "prompting"),
         ({"shaping": [{"name": "overlong"}, {"name": "kl"}, {"name": "overlong"}]}, "shaping: overlong is there twice"),
         ({"continuation": {"name": "tree"}}, "num_generations = 8: must be the product of branches, 216"),
