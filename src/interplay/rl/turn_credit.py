@@ -266,13 +266,7 @@ def _compared(spec: specs.TurnsAdvantage, batch: Batch, values: Paid) -> list[li
         known: dict[str, int] = {}
         numbers = [[known.setdefault(text, len(known)) for text in row] for row in states(batch)]
     return compared(
-        batch,
-        values,
-        numbers,
-        spec.scale,
-        baseline=spec.baseline,
-        leave_one_out=spec.leave_one_out,
-        epsilon=spec.std_epsilon,
+        batch, values, numbers, spec.scale, baseline=spec.baseline, leave_one_out=spec.leave_one_out, epsilon=spec.std_epsilon
     )
 
 
