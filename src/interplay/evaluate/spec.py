@@ -193,11 +193,11 @@ class EvaluateSpec(SampledSpec):
 
     @model_validator(mode="after")
     def _samples_of_the_policy(self) -> "EvaluateSpec":
-        whys = {"entropy": self.entropy and "samples of another policy do not estimate it"}
-        whys["by_reward.reference"] = self.by_reward and self.by_reward.reference and "the divergence is that of the policy"
-        for key, why in whys.items():
-            if why and (self.temperature, self.top_p, self.top_k) != (1.0, 1.0, 0):
-                raise ValueError(f"{key}: needs temperature 1, top_p 1 and top_k 0; {why}")
+        other, needs = (self.temperature, self.top_p, self.top_k) != (1.0, 1.0, 0), "needs temperature 1, top_p 1 and top_k 0"
+        if other and self.entropy:
+            raise ValueError(f"entropy: {needs}; samples of another policy do not estimate it")
+        if other and self.by_reward and self.by_reward.reference:
+            raise ValueError(f"by_reward.reference: {needs}; the divergence is that of the policy")
         if self.unit_caps and not self.verify.separator:
             raise ValueError("unit_caps: no separator of units; write verify.separator, such as '?'")
         return self
