@@ -125,6 +125,9 @@ def test_a_longer_run_does_not_go_on_from_a_shorter_one_with_a_curve() -> None:
     assert rl(steps=9).continues(rl(steps=5))
     given = {"temperature": {"linear": [1.0, 0.5]}}
     assert not rl(steps=9, **given).continues(rl(steps=5, **given))
+    for seam in ("continuation", "advantage"):
+        own = {"method": {**MEMBER, seam: {"name": "own.py:f"}}}
+        assert not rl(steps=9, **own).continues(rl(steps=5, **own)), "it may read the progress"
 
 
 def test_the_cost_counts_the_most_turns() -> None:

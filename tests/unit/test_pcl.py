@@ -90,6 +90,13 @@ def test_a_step_that_measured_no_prompt_teaches_nothing_and_logs_numbers() -> No
     assert not known.taught
 
 
+def test_v_is_known_of_prompts_that_it_did_not_choose() -> None:
+    draws, _ = with_values([0.1, 0.2, 0.3, 0.4])
+    assert draws.expected([2, 1]).tolist() == [0.3, 0.2]
+    draws.learn(1)
+    assert draws.metrics()["value"] == pytest.approx(0.25)
+
+
 def test_no_prompt_is_taken_twice_unless_there_are_too_few() -> None:
     draws, _ = with_values([0.5, 0.4, 0.9], candidates=4)
     assert draws.select(3, 1) == [0, 1, 2]

@@ -10,6 +10,7 @@ import pytest
 import torch
 import world
 from conftest import ROOT
+from pydantic import ValidationError
 from test_conflicts import made
 from test_prefer import pair_set, spec_of
 from test_reward_model import spec_of as reward_of
@@ -17,6 +18,7 @@ from test_reward_model import spec_of as reward_of
 from interplay.core.artifact import write_json
 from interplay.core.execution import Run
 from interplay.core.metrics import read
+from interplay.core.model import UserError
 from interplay.data import batches, sets
 from interplay.model.trainer_spec import TuneOptimizer
 from interplay.tasks.transcripts import MARK
@@ -137,6 +139,13 @@ def test_stages_of_length_take_short_pairs_first_and_all_in_the_end(inputs: dict
     assert first | second == set(range(40))
     assert max(lengths[i] for i in first) <= min(lengths[i] for i in second)
     assert reward_of(length_stages=1) == reward_of()
+
+
+def test_more_stages_of_length_than_steps_or_pairs_are_refused(inputs: dict[str, Path], tmp_path: Path) -> None:
+    with pytest.raises(ValidationError, match="length_stages = 11: each takes a step at least; write at most 10"):
+        reward_of(length_stages=11, steps=10)
+    with pytest.raises(UserError, match="length_stages = 41: there are 40 pairs; write at most that"):
+        reward_model.train_reward_model(reward_of(length_stages=41, steps=41), inputs, tmp_path, Run())
 
 
 def test_a_goal_conditioned_reward_model_learns_otherwise(inputs: dict[str, Path], tmp_path: Path) -> None:

@@ -50,6 +50,18 @@ def test_a_row_set_aside_is_compared_with_all_others() -> None:
     assert rows(batch_of([1, 0, 1], [0, 0, 0], excluded=off), "leave_one_out") == pytest.approx([1, -1, 0.5])
 
 
+@pytest.mark.parametrize("advantage", [{"name": "group"}, {"name": "group", "scale_rewards": "batch"}, {"name": "xrpo"}])
+def test_a_row_set_aside_is_not_divided_by_next_to_nothing_where_the_others_are_equal(advantage: dict[str, Any]) -> None:
+    off = torch.tensor([False, False, True])
+    assert rows(batch_of([0, 0, 1], [0, 0, 0], excluded=off), **advantage) == [0, 0, 1]
+
+
+def test_whitening_leaves_nothing_of_equal_values_or_of_a_single_token() -> None:
+    """0.1 + ... + 0.1 over seven is not 0.1, and Adam would blow the difference up to a step of full size."""
+    assert rows(batch_of([0.1] * 7, [0] * 7), "whitened", baseline="none") == [0] * 7
+    assert rows(batch_of([1.0], [0]), "whitened", baseline="none") == [0]
+
+
 @pytest.mark.parametrize("baseline", ["group", "none"])
 def test_whitening_is_over_the_tokens_of_the_batch(baseline: str) -> None:
     batch = batch_of([1, 0, 1, 1, 0, 0], [0, 0, 0, 1, 1, 1], [3, 1, 2, 5, 4, 1])

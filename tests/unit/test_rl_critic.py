@@ -15,9 +15,11 @@ from killed_rl import payload, run_killed
 from rl_cases import batch_of, now_of
 
 from interplay.core.metrics import read
+from interplay.kernels import exact
 from interplay.rl import loop
 from interplay.rl.advantage_spec import GaeAdvantage, ValueHead
 from interplay.rl.advantages import Critic, by_critic, gae, value_loss
+from interplay.rl.group_advantages import earned
 from interplay.rl.request_spec import FixedAllocation
 from interplay.rl.spec import Method, RLSpec
 
@@ -41,6 +43,13 @@ def test_a_row_that_goes_on_is_worth_at_its_end_what_it_was_worth_before() -> No
     batch = batch_of([1.0, 1.0], [0, 1], [2, 3], unfinished=torch.tensor([False, True]))
     found = gae(VALUES.double(), batch, gamma=1.0, lam=1.0)
     torch.testing.assert_close(found[1], torch.tensor([0.4, 0.2, 0.0], dtype=torch.float64), atol=1e-6, rtol=1e-6)
+
+
+def test_a_row_that_goes_on_earns_the_terms_of_all_its_tokens() -> None:
+    terms = torch.tensor([[-0.1, -0.2, 0.0], [-0.1, -0.2, -0.3]], dtype=torch.float64)
+    batch = batch_of([0.7, 0.4], [0, 1], [2, 3], unfinished=torch.tensor([False, True]), shaped=terms)
+    expected = torch.tensor([[-0.1, 0.8, 0.0], [-0.1, -0.2, -0.3]], dtype=torch.float64)
+    torch.testing.assert_close(earned(batch, exact.FAST), expected)
 
 
 def test_tokens_are_whitened_over_the_batch_alone() -> None:

@@ -100,6 +100,13 @@ def test_a_step_is_pulled_to_the_log_ratio_of_its_gain_by_hand() -> None:
     assert float(sums["step_error"]) == pytest.approx(2 * 0.49 + 0.0625 + 1)
 
 
+def test_tokens_before_the_first_cut_point_do_not_thin_out_its_segment() -> None:
+    sure = torch.log(torch.tensor([[0.99, 0.5, 0.99, 0.4]]))
+    given = batch_of([1.0], [0], [4], logprobs=sure)
+    spec = SegmentAdvantage(cutpoint_interval=1)
+    assert cut_segments(spec, given, now_of()).steps.tolist() == [[0, 1, 1, 2]]
+
+
 def test_its_gradient_is_that_of_finite_differences() -> None:
     e = example()
     steps = (torch.rand(e.logp.shape, generator=torch.Generator().manual_seed(3)) < 0.4).long().cumsum(1)

@@ -1,6 +1,8 @@
 """Allocation, prompting and continuation: what is requested, what is kept, and the loop around them."""
 
+from collections import Counter
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,15 +16,18 @@ from rl_cases import batch_of, now_of
 
 from interplay.core.execution import Run
 from interplay.core.metrics import read
+from interplay.core.model import UserError
 from interplay.model.trainer_spec import TuneOptimizer
 from interplay.rl import loop
-from interplay.rl.advantage_spec import GroupAdvantage
+from interplay.rl.advantage_spec import GroupAdvantage, SegmentAdvantage
+from interplay.rl.advantages import by_segments
 from interplay.rl.batch import Memory, MicroBatch, StepContext
 from interplay.rl.continuation import first_requests, kept_rollouts, next_requests
+from interplay.rl.draw import continuation_values
 from interplay.rl.group_advantages import group
 from interplay.rl.loss_spec import GpgLoss
 from interplay.rl.losses import token_losses
-from interplay.rl.request_spec import AnnealedShotsPrompting, Hint, XrpoAllocation
+from interplay.rl.request_spec import AnnealedShotsPrompting, Hint, OwnAllocation, XrpoAllocation
 from interplay.rl.requests import SamplingRequest, first_steps, priority
 from interplay.rl.reward_spec import OwnReward
 from interplay.rl.spec import Method, RLSpec
@@ -72,6 +77,12 @@ def test_guided_completions_replace_the_failed_ones_or_join_them() -> None:
     assert len(kept_rollouts(batch_of([0, 1], [0, 0]), at(continuation={"name": "guide"}))) == 2
 
 
+def test_the_text_of_a_field_is_not_read_as_a_field() -> None:
+    now = at(2, continuation={"name": "guide", "guided": 1})
+    odd = SimpleNamespace(**{**vars(row(0)), "solution": "{prompt},t#0"})
+    assert next_requests([odd], batch_of([0, 0], [0, 0]), 0, now)[0].sampling == "{prompt},p0|"
+
+
 def test_a_prefix_is_given_and_judged_and_ends_what_is_learnt_from() -> None:
     start = first_requests(ROWS[:1], at(4, {"name": "prefix"}))
     assert start == [SamplingRequest(0, 2, "p0|s0,", "p0|s0,", "s0,"), SamplingRequest(0, 2, "p0|", "p0|")]
@@ -79,6 +90,13 @@ def test_a_prefix_is_given_and_judged_and_ends_what_is_learnt_from() -> None:
 
 
 # --- contexts ---
+
+
+def test_a_prefix_ends_the_text_whatever_of_it_the_study_writes() -> None:
+    written = {"name": "prefix", "hint": {"share": 0.9}}
+    assert first_requests(ROWS[:1], at(4, written))[0] == SamplingRequest(0, 2, "p0|s0,t0,", "p0|s0,t0,", "s0,t0,")
+    with pytest.raises(ValidationError, match="should match pattern"):
+        at(4, {"name": "prefix", "hint": {"template": "{hint}{prompt}"}})
 
 
 def test_part_of_a_group_is_steered_by_other_solved_problems() -> None:
@@ -175,6 +193,19 @@ def test_the_rounds_spend_the_whole_budget_where_rewards_differ_most() -> None:
     assert next_requests(ROWS[:3], full, 1, now) == []
 
 
+def test_an_episode_whose_turns_are_rows_counts_once_in_the_budget() -> None:
+    now = now_of(allocation=XrpoAllocation(num_generations=4, first=2, rounds=1, exploration=0.0), rows=ROWS)
+    batch = batch_of([0, 0, 1, 1, 1, 1], [0, 0, 0, 1, 1, 1], excluded=torch.tensor([True, False, False] * 2))
+    assert next_requests(ROWS[:2], batch, 0, now) == [SamplingRequest(0, 4, "p0|", "p0|")]
+
+
+def test_an_allocation_that_asks_for_nothing_is_refused() -> None:
+    source = "def none(num_generations, prompts, batch, rounds):\n    return [0] * prompts\n"
+    own = OwnAllocation(function="own.py:none", source=source)
+    with pytest.raises(UserError, match=r"own\.py:none: asks for no completion in the first round"):
+        first_requests(ROWS[:2], now_of(allocation=own, rows=ROWS))
+
+
 def test_exploration_prefers_prompts_with_few_completions() -> None:
     spec = XrpoAllocation(exploration=1.0)
     found = priority(spec, np.array([2.0, 8.0]), np.array([0.0, 0.0]))
@@ -203,13 +234,28 @@ def test_rounds_of_an_allocation_sample_from_the_text_that_the_prompting_chooses
         ({"continuation": {"name": "reflection", "template": "{prompt}"}}, r"must hold \{prompt\} and \{completion\}"),
         ({"allocation": {"name": "xrpo"}, "continuation": {"name": "guide"}}, "continuation = guide"),
         ({"prompting": {"name": "prefix"}, "continuation": {"name": "critique"}}, "continuation = critique"),
+        ({"prompting": {"name": "prefix"}, "edits": [{"name": "replay"}]}, "replay does not go with method.prompting = prefix"),
+        ({"prompting": {"name": "prefix"}, "edits": [{"name": "demonstrations"}]}, "demonstrations does not go with method"),
         ({"allocation": {"name": "xrpo"}, "prompting": {"name": "icpo"}}, "prompting"),
+        ({"shaping": [{"name": "overlong"}, {"name": "kl"}, {"name": "overlong"}]}, "shaping: overlong is there twice"),
         ({"continuation": {"name": "tree"}}, "num_generations = 8: must be the product of branches, 216"),
     ],
 )
 def test_what_cannot_work_is_refused(seams: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         RLSpec(method={"paper": "p", **seams}, mix=[1.0], steps=1)
+
+
+def test_steps_of_completions_that_are_begun_are_not_ranked() -> None:
+    with pytest.raises(ValidationError, match=r"does not go with method\.prompting = prefix, which begins completions itself"):
+        RLSpec(method={"paper": "p", "prompting": {"name": "prefix"}}, mix=[1.0], steps=1, judge_credit=True)
+
+
+def test_no_state_is_sampled_on_from_where_no_token_begins_a_segment() -> None:
+    """As of a policy that is sure of every token of a step."""
+    batch = batch_of([1, 0], [0, 0])
+    now = now_of(continued=partial(continuation_values, None, 1, Counter()))
+    assert not by_segments(SegmentAdvantage(), batch, now).any()
 
 
 # --- in the loop ---

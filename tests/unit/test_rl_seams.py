@@ -313,6 +313,17 @@ def test_dynamic_sampling_draws_as_many_fresh_groups_as_it_lost_until_full() -> 
     assert batch.rewards.view(4, 2).sum(1).tolist() == [1, 1, 1, 1]
 
 
+def test_dynamic_sampling_of_prompts_with_several_groups_each_stops_when_the_step_is_full() -> None:
+    asked: list[int] = []
+
+    def draw(m: int) -> Batch:
+        asked.append(m)
+        return groups_of(*[[0, 1]] * (2 * m))
+
+    assert len(edited(5, groups_of([0, 1], [1, 1], [1, 1], [0, 0]), draw).groups.unique()) == 7
+    assert asked == [3]
+
+
 def test_dynamic_sampling_stops_after_its_rounds_and_may_leave_nothing() -> None:
     asked: list[int] = []
 

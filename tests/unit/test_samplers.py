@@ -95,6 +95,10 @@ def test_what_is_open_is_drawn_uniformly() -> None:
     assert stats.chisquare(counts[:6]).pvalue > 1e-3
 
 
+def test_a_paced_run_that_opens_nothing_at_first_draws_the_first_prompt_that_the_mix_has() -> None:
+    assert made("easy_to_hard", deck([6, 6], [0.0, 1.0]), start=0.0).select(2, 1) == [6, 6]
+
+
 def test_the_mix_decides_how_much_of_the_order_is_open_and_weighs_what_is() -> None:
     # The hard set has three quarters of the mix: the first half of the mix is the easy set and a third of the hard one.
     counts = frequencies("easy_to_hard", deck([6, 6], [0.25, 0.75]), [], 1500, 1, start=0.5)

@@ -222,6 +222,9 @@ def test_a_judge_reads_the_episode_and_pays_the_policy() -> None:
     played = play_episodes(spec, setting._replace(others={"seat.0": told}), cases.asked([setting.rows[0]]))
     assert episode_rewards(EnvironmentReward(), played, [setting.rows[0]] * 2).rewards.sequence == [3.0, 3.0]
     assert played.learnt.tolist() == [True, False]
+    spec.seats["judge"] = judged = spec.seats["judge"].model_copy(update={"pattern": "(mark)"})
+    with pytest.raises(UserError, match=rf"judge {judged.model}: pattern '\(mark\)' finds 'mark', no number"):
+        play_episodes(spec, setting._replace(others={"seat.0": told}), cases.asked([setting.rows[0]]))
 
 
 # --- worlds of several seats ---
@@ -315,6 +318,17 @@ def test_past_policies_join_and_leave_and_are_saved(inputs: dict[str, Path], tmp
     assert [float(model.model.norm.weight[0]) for model, _ in again.opponents.past.values()] == [2.0, 3.0]
 
 
+def test_a_pool_plays_no_earlier_policy_than_it_keeps() -> None:
+    others = {f"past.{step}": cases.Told(games.moves("783", "763")) for step in range(4)}
+    setting = games.setting(games.moves("783", "763"))._replace(others=others, past=list(others))
+    for seed in range(20):
+        drawn = setting._replace(sampling=setting.sampling._replace(seed=seed))
+        play_episodes(
+            episode({"first": POLICY, "second": {"name": "pool", "every": 1, "keep": 2}}), drawn, cases.asked([games.ROW])
+        )
+    assert [bool(one.asked) for one in others.values()] == [False, False, True, True]
+
+
 def test_an_evaluation_against_a_frozen_opponent_counts_wins_by_seat(inputs: dict[str, Path], tmp_path: Path) -> None:
     seated = {"first": POLICY, "second": FROZEN}
     spec = EvaluateSpec.model_validate(
@@ -338,6 +352,9 @@ def test_an_evaluation_against_a_frozen_opponent_counts_wins_by_seat(inputs: dic
         ({"first": POLICY, "second": {"name": "pool"}}, {}, "an empty pool"),
         ({"a": POLICY, "b": POLICY}, {"order": ["a", "c"]}, "no seat 'c'; the seats are a, b"),
         ({"a": POLICY, "b": POLICY}, {"credit": {"a": {"z": 1.0}}}, "credit: no seat 'z'"),
+        ({"a": POLICY, **{name: {"name": "pool", "every": n} for name, n in (("b", 1), ("c", 2))}}, {}, "write one every"),
+        ({"a": POLICY, "b": {"name": "judge", "model": "m", "pattern": "[0-9"}}, {}, "is no regular expression"),
+        ({"a": POLICY, "b": {"name": "judge", "model": "m", "pattern": "[0-9]"}}, {}, "has no group"),
     ],
 )
 def test_seats_that_cannot_be_are_refused_in_one_line(seated: Any, more: Any, message: str) -> None:

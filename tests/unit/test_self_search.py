@@ -99,6 +99,10 @@ def test_what_is_written_as_found_bears_no_loss_by_hand() -> None:
     read = ["".join(c for c, bear in zip(f"{text}$", row, strict=False) if bear) for text, row in zip(texts, bears, strict=True)]
     assert read == ["look(A)look(B)!$", "look(A)$"]
     assert (kept.row.tolist(), float(advantage.min())) == ([0, 1], 1.0)
+    open_end = batch_of([1.0], [0], [7], completions=["<i>bc\n"])
+    now = now_of(edits=[{"name": "information_mask", "begin": "<i>", "end": "</i>"}], offsets=now.offsets)
+    bears = edits_after_advantage(open_end, torch.ones(1, 7), open_end.mask(), now)[2]
+    assert bears[0].tolist() == [True] * 3 + [False] * 3 + [True], "the end of a line in it, too"
 
 
 # --- the real dictionary ---

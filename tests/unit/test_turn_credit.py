@@ -343,6 +343,12 @@ def test_rows_that_do_not_count_are_compared_with_those_that_do() -> None:
     same(credit(spec(scale="none"), batch, now_of()), [[0.5], [-0.5], [8.5]])
 
 
+def test_a_row_that_does_not_count_is_not_divided_by_next_to_nothing_where_those_that_do_are_equal() -> None:
+    batch = played([[1.0], [1.0], [9.0]], [0, 0, 0], excluded=torch.tensor([False, False, True]))
+    for scale in ("deviation", "max_abs"):
+        same(credit(spec(scale=scale), batch, now_of()), [[0.0], [0.0], [8.0]])
+
+
 def test_metrics_say_how_many_turns_have_credit_and_which() -> None:
     batch = played(PAID, GROUPS)
     found = advantages(spec(sources=[{"name": "environment"}], propagation={"name": "none"}, scale="none"), batch, now_of())

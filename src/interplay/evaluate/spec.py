@@ -6,7 +6,7 @@ from pydantic import Field, field_validator, model_validator
 
 from interplay.core.extension import Extension, written_as
 from interplay.core.keys import ORDERED
-from interplay.core.model import Count, Model, Natural, NotNegative, Share, Since, curves_in
+from interplay.core.model import Count, Model, Natural, NotNegative, Share, Since, curves_in, first_repeated
 from interplay.data.spec import Harness
 from interplay.model.spec import ExactSpec
 from interplay.rollout.seat_spec import Rubric
@@ -94,6 +94,15 @@ def _check_columns(names: list[str]) -> None:
         raise ValueError(f"'{odd[0]}' cannot be written in a table; name it as a function, letters, digits and _")
 
 
+OF_ONE_COMPLETION = {
+    "by_reward": "ranks samples of one completion",
+    "unit_caps": "the units of one completion are judged",
+    "behaviours": "counted in one completion",
+    "entropy": "needs samples of one completion",
+}
+"""Key of an evaluation -> why it does not go with an episode."""
+
+
 class EvaluateSpec(SampledSpec):
     """Samples of one model over one problem set. Roles: `model` and `data`; `reward` and `reference` with by_reward."""
 
@@ -161,84 +170,46 @@ class EvaluateSpec(SampledSpec):
         for key, value in {"engine": "hf", "temperature": 0.0, "num_samples": 1}.items():
             if getattr(self, key) != value:
                 raise ValueError(f"{key}: lm_eval answers greedily, once, by transformers; write {key}: {value}")
-        for key in (
-            "episode",
-            "nll",
-            "behaviours",
-            "entropy",
-            "keep_tokens",
-            "unit_caps",
-            "metrics",
-            "by_reward",
-            "judged",
-            "probe",
-            "turns",
-        ):
+        for key in (*OF_ONE_COMPLETION, "episode", "nll", "keep_tokens", "metrics", "judged", "probe", "turns"):
             if getattr(self, key):
                 raise ValueError(f"{key}: does not go with a harness; take one of them away")
         return self
 
     @model_validator(mode="after")
-    def _no_past_policies(self) -> "EvaluateSpec":
+    def _episodes_are_evaluated(self) -> "EvaluateSpec":
         for name, one in (self.episode.seats if isinstance(self.episode, SeatsEpisode) else {}).items():
             if getattr(one, "every", None):
                 raise ValueError(f"episode.seats.{name}.every: an evaluation has no past policies; name arms under models")
-        return self
-
-    @model_validator(mode="after")
-    def _no_run(self) -> "EvaluateSpec":
         if found := next(curves_in(self.episode, "episode"), None):
             raise ValueError(f"{found[0]}: is a curve over a run of RL, and an evaluation is at one point; write a number")
         if getattr(self.episode, "branch", None):
             raise ValueError("episode.branch: samples of an evaluation are independent; take it away")
+        if self.turns and self.episode is None:
+            raise ValueError("turns: one completion has one; add an episode, or write turns: false")
+        for key, why in OF_ONE_COMPLETION.items():
+            if getattr(self, key) and self.episode is not None:
+                raise ValueError(f"{key}: {why}; remove the episode")
         return self
 
     @model_validator(mode="after")
-    def _ranked_samples(self) -> "EvaluateSpec":
-        if self.by_reward and self.episode is not None:
-            raise ValueError("by_reward: ranks samples of one completion; remove the episode")
-        if self.by_reward and self.by_reward.reference and (self.temperature, self.top_p, self.top_k) != (1.0, 1.0, 0):
-            raise ValueError(
-                "by_reward.reference: needs temperature 1, top_p 1 and top_k 0; the divergence is that of the policy"
-            )
+    def _samples_of_the_policy(self) -> "EvaluateSpec":
+        other, needs = (self.temperature, self.top_p, self.top_k) != (1.0, 1.0, 0), "needs temperature 1, top_p 1 and top_k 0"
+        if other and self.entropy:
+            raise ValueError(f"entropy: {needs}; samples of another policy do not estimate it")
+        if other and self.by_reward and self.by_reward.reference:
+            raise ValueError(f"by_reward.reference: {needs}; the divergence is that of the policy")
+        if self.unit_caps and not self.verify.separator:
+            raise ValueError("unit_caps: no separator of units; write verify.separator, such as '?'")
         return self
 
     @field_validator("metrics")
     @classmethod
     def _one_of_a_name(cls, metrics: list[OwnMetric]) -> list[OwnMetric]:
         names = [one.called for one in metrics]
-        if repeated := [name for name in names if names.count(name) > 1]:
-            raise ValueError(f"two are called '{repeated[0]}'; give one function another name")
+        if repeated := first_repeated(names):
+            raise ValueError(f"two are called '{repeated}'; give one function another name")
         _check_columns(names)
         return metrics
-
-    @model_validator(mode="after")
-    def _units_of_one_completion(self) -> "EvaluateSpec":
-        if self.unit_caps and not self.verify.separator:
-            raise ValueError("unit_caps: no separator of units; write verify.separator, such as '?'")
-        if self.unit_caps and self.episode is not None:
-            raise ValueError("unit_caps: the units of one completion are judged; remove the episode")
-        return self
-
-    @model_validator(mode="after")
-    def _behaviours_of_one_completion(self) -> "EvaluateSpec":
-        if self.behaviours and self.episode is not None:
-            raise ValueError("behaviours: counted in one completion; remove the episode")
-        return self
-
-    @model_validator(mode="after")
-    def _turns_of_an_episode(self) -> "EvaluateSpec":
-        if self.turns and self.episode is None:
-            raise ValueError("turns: one completion has one; add an episode, or write turns: false")
-        return self
-
-    @model_validator(mode="after")
-    def _entropy_of_the_policy_itself(self) -> "EvaluateSpec":
-        if self.entropy and (self.temperature, self.top_p, self.top_k) != (1.0, 1.0, 0):
-            raise ValueError("entropy: needs temperature 1, top_p 1 and top_k 0; samples of another policy do not estimate it")
-        if self.entropy and self.episode is not None:
-            raise ValueError("entropy: needs samples of one completion; remove the episode")
-        return self
 
 
 # Selection among the checkpoints of a stage. The choice is a stage, so that the graph does not depend on its outcome, and a dry

@@ -290,6 +290,7 @@ class OwnAdvantage(Extension):
 
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"varied_attempts"})
     UNION: ClassVar[str] = "advantage"
+    SCHEDULED: ClassVar[bool] = True
 
 
 Advantage = Annotated[

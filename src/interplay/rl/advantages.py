@@ -138,7 +138,7 @@ def cut_segments(spec: specs.Advantage, batch: Batch, now: StepContext) -> Batch
         return batch
     found = torch.zeros(batch.tokens.shape, dtype=torch.int64)
     for row, starts in enumerate(borders(spec, batch, now)):
-        found[row, starts[1:]] = 1
+        found[row, [start for start in starts if start]] = 1  # what lies before a first cut-point is none of its segment
     return replace(batch, steps=found.cumsum(1))
 
 

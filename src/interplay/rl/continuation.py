@@ -1,6 +1,5 @@
 """Continuation: what follows from rollouts (further requests, and which rows are kept); the three seams together."""
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -9,6 +8,7 @@ import numpy as np
 import torch
 
 from interplay.core import extension, model
+from interplay.core.keys import filled
 from interplay.data import sets
 from interplay.data.steps.reformulate import is_goal_first
 from interplay.rl import request_spec as specs, requests
@@ -45,8 +45,8 @@ def critique_follow(
     for slot, row in enumerate(rows if not rounds else []):
         wrong = ((batch.groups == slot) & ~batch.right).nonzero()[:, 0].tolist()
         if wrong:
-            said = {"{completion}": batch.completions[wrong[0]], "{answer}": row.answer, "{prompt}": row.prompt}
-            asks.append(SamplingRequest(slot, spec.refined, fill_template(spec.template, said), row.prompt))
+            said = {"completion": batch.completions[wrong[0]], "answer": row.answer, "prompt": row.prompt}
+            asks.append(SamplingRequest(slot, spec.refined, filled(spec.template, said), row.prompt))
     return asks
 
 
@@ -57,11 +57,6 @@ def critique_kept(spec: specs.CritiqueContinuation, batch: Batch, now: StepConte
     if spec.failed == "keep":
         return replace(batch, excluded=batch.off_policy if batch.excluded is None else batch.off_policy | batch.excluded)
     return take(batch, (~batch.off_policy | batch.right).nonzero()[:, 0])
-
-
-def fill_template(template: str, said: dict[str, str]) -> str:
-    """The template with its fields; the text of a field is never read as a field."""
-    return re.sub("|".join(map(re.escape, said)), lambda found: said[found[0]], template)
 
 
 def _name(row: Row) -> str:
@@ -82,7 +77,7 @@ def reflection_begun(spec: specs.ReflectionContinuation, requests: Requests, row
     for slot, (row, request) in enumerate(zip(rows, requests, strict=True)):
         past = known.get(_name(row))
         if past and past["wrong"] is not None and past["reward"] / past["n"] < spec.threshold:
-            text = fill_template(spec.template, {"{completion}": past["wrong"], "{prompt}": row.prompt})
+            text = filled(spec.template, {"completion": past["wrong"], "prompt": row.prompt})
             further.append(plain_request(slot, request.n, text)._replace(group=len(rows) + slot))
     return requests + further
 
@@ -121,7 +116,7 @@ def feedback_kept(spec: specs.FeedbackContinuation, batch: Batch, now: StepConte
         if feedback is None:
             contexts.append(prompt)
             continue
-        text = spec.template.replace("{feedback}", feedback).replace("{prompt}", now.rows[i].prompt)
+        text = filled(spec.template, {"feedback": feedback, "prompt": now.rows[i].prompt})
         if text not in known:
             known[text] = now.encode(text)
         contexts.append(known[text])

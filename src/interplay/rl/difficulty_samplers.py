@@ -138,7 +138,7 @@ class PacedSampler(sampler.WeightedSampler):
         """m of the open prompts: the first in order, up to the share of the mix that is open."""
         order = self._order() if self.tracker else self._fixed_order
         mass = self.prior[order].cumsum()
-        count = int(np.searchsorted(mass, open_share(self.spec, self.progress(step)) - 1e-9)) + 1
+        count = int(np.searchsorted(mass, max(open_share(self.spec, self.progress(step)) - 1e-9, 1e-12))) + 1
         weights = np.zeros(len(self.prior))
         weights[order[:count]] = self.prior[order[:count]]
         return self.draw(stream, weights, m)

@@ -340,6 +340,8 @@ def continuation_values(
     """(M,) float64: mean reward of `n` completions of each place (row, tokens of it that are kept); equal states are sampled
     once. n = 0: of the greedy one. `seen` counts this step's samples by noise key. The whole is cut at the run's limit, as a
     completion is."""
+    if not places:
+        return torch.zeros(0, dtype=torch.float64)
     state = [(tuple(batch.prompts[row]), tuple(batch.tokens[row, :kept].tolist())) for row, kept in places]
     first = {one: number for number, one in reversed(list(enumerate(state)))}
     distinct = sorted(first.values())

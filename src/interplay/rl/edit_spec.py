@@ -129,7 +129,7 @@ class Replay(Exact):
     prompts than steps * prompts_per_step."""
 
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"other_completions", "reads_right"})
-    REFUSES: ClassVar[frozenset[str]] = frozenset({"windowed_turns", "seats"})
+    REFUSES: ClassVar[frozenset[str]] = frozenset({"windowed_turns", "seats", "begun_completions"})
     name: Literal["replay"] = "replay"
     rows: Count = 1
     """Rows that such a group gets at most. (The published value was not found.)"""
@@ -144,7 +144,7 @@ class Demonstrations(Exact):
     strategy `switch`)."""
 
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"other_completions", "reads_right"})
-    REFUSES: ClassVar[frozenset[str]] = frozenset({"several_turns"})
+    REFUSES: ClassVar[frozenset[str]] = frozenset({"several_turns", "begun_completions"})
     name: Literal["demonstrations"] = "demonstrations"
     switch_gate: Natural = 0
     """Successes up to which a group gives way; as published 0 for Qwen models, and 2 of 8 for Llama."""

@@ -139,7 +139,7 @@ def dynamic_sampling(spec: specs.DynamicSampling, batch: Batch, now: StepContext
     wanted = len(batch.groups.unique())
     kept = take(batch, informative(spec, batch, now).nonzero()[:, 0])
     left = math.inf if spec.max_num_gen_batches is None else spec.max_num_gen_batches - 1
-    while left > 0 and (missing := wanted - len(kept.groups.unique())):
+    while left > 0 and (missing := wanted - len(kept.groups.unique())) > 0:  # a prompt may have several groups
         left -= 1
         fresh = now.draw(missing)
         kept = join([kept, take(fresh, informative(spec, fresh, now).nonzero()[:, 0])], now.pad)
@@ -175,7 +175,7 @@ def uncertain_tokens(spec: specs.UncertainTokens, batch: Batch, advantage: Tenso
 
 def information_mask(spec: specs.InformationMask, batch: Batch, advantage: Tensor, bears: Tensor, now: StepContext) -> Edited:
     """Tokens that begin behind `begin` and up to `end`, that included, bear no loss (SSRL, arXiv:2508.10874)."""
-    information = re.compile(f"(?<={re.escape(spec.begin)}).*?(?:{re.escape(spec.end)}|$)", re.DOTALL)
+    information = re.compile(f"(?<={re.escape(spec.begin)}).*?(?:{re.escape(spec.end)}|\\Z)", re.DOTALL)
     bears = bears.clone()
     for row, (tokens, text) in enumerate(zip(batch.written(), batch.completions, strict=True)):
         starts = now.offsets(tokens, text)

@@ -32,11 +32,17 @@ def compared(
 ) -> Tensor:
     """The same for (N,) float64 rewards of rows in groups (N,); statistics are those of the rows that are `counted` (N,) bool."""
     centred, deviation = standardised(rewards, groups, counted)
-    if spec.scale_rewards == "group":
-        return centred / (deviation + spec.std_epsilon)
+    if spec.scale_rewards == "none":
+        return centred
     if spec.scale_rewards == "batch":
-        return centred / (spread(rewards if counted is None else rewards[counted], by) + spec.std_epsilon)
-    return centred
+        deviation = spread(rewards if counted is None else rewards[counted], by)
+    return scaled(centred, deviation, spec.std_epsilon)
+
+
+def scaled(centred: Tensor, deviation: Tensor, epsilon: float = EPSILON) -> Tensor:
+    """Values over their deviation. Where that is 0 they stay as they are: 0, but for rows that are not counted, which `epsilon`
+    would blow up."""
+    return centred / torch.where(deviation == 0, 1.0, deviation + epsilon)
 
 
 def over_tokens(values: Tensor, batch: Batch) -> Tensor:
@@ -98,7 +104,7 @@ def over_batch(values: Tensor, counted: Tensor, by: exact.Functions) -> Tensor:
     none is."""
     if not counted.any():
         return values
-    return (values - by.mean(values[counted])) / (spread(values[counted], by) + EPSILON)
+    return scaled(values - by.mean(values[counted]), spread(values[counted], by))
 
 
 def left_out(rewards: Tensor, groups: Tensor, counted: Tensor) -> Tensor:
@@ -127,7 +133,7 @@ def earned(batch: Batch, by: exact.Functions, rewards: specs.Rewarded = "outcome
     if rewards == "outcome":
         before = by.summed(found, 1) - found[rows, last]
         found = found.clone()
-        found[rows, last] = torch.where(batch.finished(), batch.rewards - before, 0.0)
+        found[rows, last] = torch.where(batch.finished(), batch.rewards - before, found[rows, last])
         return found * batch.mask()
     assert batch.spans is not None
     whole = found.clone()
@@ -152,10 +158,12 @@ def returns(rewards: Tensor, mask: Tensor, gamma: float) -> Tensor:
 def whitened_over(values: Tensor, mask: Tensor, by: exact.Functions) -> Tensor:
     """(N,T) float64 values less their mean over the mask (N,T) bool and over their deviation over it; 0 outside, and everywhere
     where all are equal."""
-    tokens = mask.sum().clamp(min=2)
+    inside, tokens = values[mask], mask.sum()
+    if not len(inside) or inside.min() == inside.max():  # their mean may miss them by a rounding error
+        return values.new_zeros(values.shape)
     mean = by.summed((values * mask).flatten(), 0) / tokens
     variance = by.summed(((values - mean) ** 2 * mask).flatten(), 0) / (tokens - 1)
-    return torch.where((variance > 0) & mask, (values - mean) / exact.root(variance + 1e-8), 0.0)
+    return torch.where(mask, (values - mean) / exact.root(variance + 1e-8), 0.0)
 
 
 def length_baseline(spec: specs.LengthBaselineAdvantage, batch: Batch, now: StepContext) -> Tensor:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -217,27 +217,25 @@ def weighted_sum(parts: Sequence[tuple[float, Tensor]]) -> Tensor:
     return total
 
 
+def unjudged(prompts: list[list[int]], tokens: Tensor, lengths: Tensor, **more: Any) -> Batch:
+    """Rows of which only the texts are known, of one group unless `more` fields say otherwise."""
+    n = len(prompts)
+    fields: dict[str, Any] = {"row": torch.arange(n), "prompts": prompts, "tokens": tokens, "lengths": lengths}
+    fields |= {name: torch.zeros(n, dtype=torch.int64) for name in ("ids", "groups")}
+    fields |= {name: torch.zeros(n, dtype=torch.bool) for name in ("truncated", "right")}
+    fields |= {"logprobs": torch.zeros(tokens.shape), "rewards": torch.zeros(n, dtype=torch.float64)}
+    return Batch(**{**fields, "completions": [""] * n, "verdicts": [], "parts": {}, **more})
+
+
 def likelihoods(
     decoder: Decoder, contexts: list[list[int]], texts: list[list[int]], dtype: torch.dtype, tokens: int
 ) -> list[float]:
     """Mean log-probability of the tokens of each text behind its context, at temperature 1 and without a gradient; micro-batches
     of `tokens`. N contexts and N texts, none empty."""
     n, width = len(texts), max(map(len, texts), default=0)
-    batch = Batch(
-        row=torch.full((n,), -1),
-        ids=torch.zeros(n, dtype=torch.int64),
-        groups=torch.arange(n),
-        prompts=contexts,
-        tokens=torch.tensor([[*text, *[0] * (width - len(text))] for text in texts], dtype=torch.int64).view(n, width),
-        lengths=torch.tensor([len(text) for text in texts], dtype=torch.int64),
-        logprobs=torch.zeros(n, width),
-        truncated=torch.zeros(n, dtype=torch.bool),
-        completions=[""] * n,
-        verdicts=[],
-        right=torch.zeros(n, dtype=torch.bool),
-        rewards=torch.zeros(n, dtype=torch.float64),
-        parts={},
-    )
+    padded = torch.tensor([[*text, *[0] * (width - len(text))] for text in texts], dtype=torch.int64).view(n, width)
+    lengths = torch.tensor([len(text) for text in texts], dtype=torch.int64)
+    batch = unjudged(contexts, padded, lengths, groups=torch.arange(n))
     found = torch.zeros(n, dtype=torch.float64)
     with torch.no_grad():
         for rows in shard_rows(decoder, batch, torch.arange(n), tokens):

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 
 from interplay.core import model, random
 from interplay.data import spec as data_spec, tokenizer as text
-from interplay.rl import group_advantages, records
+from interplay.rl import group_advantages, policy, records
 from interplay.rl.batch import Batch
 from interplay.rl.teach_spec import TeachSpec
 from interplay.rollout.engine import Engine
@@ -58,20 +58,13 @@ def write_proposals(spec: TeachSpec, engine: Engine, special: text.Special, end:
     rollouts = engine.generate(asks, sampling)
     longest = int(rollouts.lengths.max())
     texts = rollouts.written()
-    return Batch(
-        row=torch.arange(count),
-        ids=torch.zeros(count, dtype=torch.int64),
-        groups=torch.zeros(count, dtype=torch.int64),
-        prompts=prompts,
-        tokens=rollouts.tokens[:, :longest],
-        lengths=rollouts.lengths,
+    return policy.unjudged(
+        prompts,
+        rollouts.tokens[:, :longest],
+        rollouts.lengths,
         logprobs=rollouts.logprobs[:, :longest],
         truncated=rollouts.truncated,
         completions=[letter + rest for letter, rest in zip(first, tokenizer.decode_batch(texts), strict=True)],
-        verdicts=[],
-        right=torch.zeros(count, dtype=torch.bool),
-        rewards=torch.zeros(count, dtype=torch.float64),
-        parts={},
     )
 
 

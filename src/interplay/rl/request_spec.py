@@ -64,7 +64,7 @@ class OwnAllocation(Extension):
 
 Allocation = Annotated[FixedAllocation | XrpoAllocation | OwnAllocation, Field(discriminator="name"), written_as(OwnAllocation)]
 
-# Templates of contexts.
+# Prompting: the text that completions are sampled from and the one that they are credited to, chosen before any rollout.
 
 
 def _once_each(field: str, template: str) -> str:
@@ -77,9 +77,6 @@ def _with_completion(template: str) -> str:
     if "{completion}" not in template or "{prompt}" not in template:
         raise ValueError("must hold {prompt} and {completion}")
     return template
-
-
-# Prompting: the text that completions are sampled from and the one that they are credited to, chosen before any rollout.
 
 
 class PlainPrompting(Exact):
@@ -100,6 +97,13 @@ class Hint(Model):
     """The text that is sampled from."""
 
 
+class Beginning(Hint):
+    """A hint that completions begin with."""
+
+    template: Annotated[str, AfterValidator(partial(_once_each, "hint")), Field(pattern=r"\{hint\}$")] = "{prompt}{hint}"
+    """The text that is sampled from; it ends with the hint."""
+
+
 class PrefixPrompting(Exact):
     """Part of each group starts from the first steps of the gold solution, which are judged with the completion and bear no loss
     (partial trajectories). That part falls linearly to 0 over the run."""
@@ -109,7 +113,7 @@ class PrefixPrompting(Exact):
     name: Literal["prefix"] = "prefix"
     started: Share = 0.5
     """Share of a group, at the first step, that starts from a prefix."""
-    hint: Hint = Hint(template="{prompt}{hint}")
+    hint: Beginning = Beginning()
 
 
 class Shots(Model):
@@ -150,8 +154,7 @@ class AnnealedShotsPrompting(Exact):
 
 
 class OwnPrompting(Extension):
-    """A prompting of the user's own: `function(row, n, now, **options)`, which returns the text that completions are sampled
-    from, or this and the text that they are credited to."""
+    """A prompting of the user's own: `function(row, n, now, **options) -> text` to sample from, or that and the text to learn."""
 
     UNION: ClassVar[str] = "prompting"
     SCHEDULED: ClassVar[bool] = True

@@ -10,6 +10,7 @@ import torch
 from scipy import special
 
 from interplay.core import extension, model
+from interplay.core.keys import filled
 from interplay.core.model import Curve
 from interplay.core.random import sum_in_order
 from interplay.kernels import exact
@@ -76,13 +77,13 @@ def priority(spec: specs.XrpoAllocation, n: np.ndarray, deviation: np.ndarray) -
 def xrpo_again(spec: specs.XrpoAllocation, batch: Batch, prompts: int, rounds: int) -> list[int]:
     """This round's even share of what is left of the budget, one by one to the prompt of highest priority, whose count rises at
     once while its deviation stays."""
-    groups = batch.groups.numpy()
+    counted = batch.baseline_mask()  # an episode whose turns are rows of their own counts once
+    groups, rewards = batch.groups[counted].numpy(), batch.rewards[counted].numpy()
     n = np.array([(groups == slot).sum() for slot in range(prompts)], dtype=float)
     left = spec.num_generations * prompts - int(n.sum())
     more = np.zeros(prompts, dtype=int)
     if rounds >= spec.rounds or left <= 0:
         return more.tolist()
-    rewards = batch.rewards.numpy()
     deviation = np.array([rewards[groups == slot].std(ddof=1) for slot in range(prompts)])
     for _ in range(-(-left // (spec.rounds - rounds))):
         more[int(priority(spec, n + more, deviation).argmax())] += 1
@@ -95,6 +96,8 @@ def own_counts(spec: specs.OwnAllocation, batch: Batch | None, prompts: int, rou
     made = extension.call(spec, spec.num_generations, prompts, batch, rounds)
     if not isinstance(made, list) or len(made) != prompts or not all(isinstance(n, int) and n >= 0 for n in made):
         raise model.UserError(f"{spec.function}: must return {prompts} counts, not {made!r:.60}")
+    if batch is None and not any(made):
+        raise model.UserError(f"{spec.function}: asks for no completion in the first round of a step; return a count above 0")
     return made
 
 
@@ -131,7 +134,7 @@ def first_steps(spec: specs.Hint, solution: str) -> str:
 
 def hinted_prompt(spec: specs.Hint, row: Row) -> str:
     """The prompt with its hint."""
-    return spec.template.replace("{hint}", first_steps(spec, row.solution)).replace("{prompt}", row.prompt)
+    return filled(spec.template, {"hint": first_steps(spec, row.solution), "prompt": row.prompt})
 
 
 def prefix(spec: specs.PrefixPrompting, row: Row, slot: int, n: int, now: StepContext) -> Requests:

@@ -342,6 +342,7 @@ class OwnSampler(Extension):
     """A sampler of the user's own: a function that chooses ids by the success history of each prompt, or a class."""
 
     UNION: ClassVar[str] = "sampler"
+    SCHEDULED: ClassVar[bool] = True
 
 
 Sampler = Annotated[

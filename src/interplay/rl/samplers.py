@@ -214,13 +214,18 @@ class Pcl(sampler.Sampler):
         """m ids, the nearest to tau first and equal ones in the order drawn. No prompt twice, unless a set that is smaller than
         the candidates leaves fewer than m."""
         candidates = list(dict.fromkeys(self.pool.select(self.spec.candidates * m, step)))
-        values = self.value.predict(candidates)
-        self.predicted |= dict(zip(candidates, values.tolist(), strict=True))
-        order = np.argsort(np.abs(values - self.spec.tau), kind="stable")
+        order = np.argsort(np.abs(self._predict(candidates) - self.spec.tau), kind="stable")
         return [candidates[order[place % len(order)]] for place in range(m)]
 
+    def _predict(self, ids: list[int]) -> np.ndarray:
+        values = self.value.predict(ids)
+        self.predicted |= dict(zip(ids, values.tolist(), strict=True))
+        return values
+
     def expected(self, ids: Sequence[int]) -> torch.Tensor | None:
-        """V."""
+        """V, also of prompts that a continuation brought."""
+        if new := [i for i in ids if i not in self.predicted]:
+            self._predict(new)
         return torch.tensor([self.predicted[i] for i in ids], dtype=torch.float64)
 
     def observe(self, step: int, outcomes: Sequence[sampler.Outcome]) -> None:

@@ -9,7 +9,7 @@ from pydantic import model_validator
 
 from interplay.core.extension import Extension
 from interplay.core.keys import SHARES, ByName
-from interplay.core.model import Count, Formerly, Model, Natural, NotNegativeCurve, Since, curves_in, smallest
+from interplay.core.model import Count, Formerly, Model, Natural, NotNegativeCurve, Since, curves_in, first_repeated, smallest
 from interplay.model.spec import ExactSpec, TunedSpec, check_checkpoints
 from interplay.model.trainer_spec import AGGREGATED, TRL_RL, VERL_RL, Foreign, TrainedSpec, Trainer, TuneOptimizer, TuneSchedule
 from interplay.rl import advantage_spec, edit_spec, loss_spec, request_spec as requests_spec, reward_spec, sampler_spec
@@ -122,6 +122,13 @@ class Method(Model):
     decoding: Annotated[requests_spec.Decoding | None, Since(None)] = None
     """What tokens of rollouts are drawn from; null: the policy at the run's temperature."""
 
+    @model_validator(mode="after")
+    def _shaped_once(self) -> "Method":
+        """A term is kept by its name."""
+        if twice := first_repeated(getattr(term, "function", term.name) for term in self.shaping):
+            raise ValueError(f"shaping: {twice} is there twice; write it once")
+        return self
+
     def refers(self) -> bool:
         """Whether a step needs a reference model."""
         return self.loss.refers() or any(isinstance(term, edit_spec.KlShaping) for term in self.shaping)
@@ -209,6 +216,10 @@ class RLSpec(TrainedSpec, ExactSpec, TunedSpec):
     """Also log how well advantages separate right steps from the first wrong one (credit/auc), of op_dag's forward problems."""
     seed: Natural = 0
     """Order of prompts and noise of sampling."""
+
+    def refuses(self) -> frozenset[str]:
+        """Where steps are judged, completions of which a part is given: their tokens are not all of what is judged."""
+        return self.REFUSES | ({"begun_completions"} if self.judge_credit else set())
 
     def updates_per_step(self) -> int:
         """Optimiser steps of a rollout step."""
@@ -374,8 +385,7 @@ class RLSpec(TrainedSpec, ExactSpec, TunedSpec):
         """Whether a run of this spec starts with the very steps of a `shorter` one and may go on from its end: nothing else
         differs, neither the rate nor a member of a seam depends on the length, and all that is to be kept of those was kept."""
         length = {"steps": self.steps, "checkpoints": self.checkpoints}
-        members = (self.method.sampler, self.method.prompting, *self.method.shaping, *self.method.edits)
-        scheduled = any(member.SCHEDULED for member in members) or next(curves_in(self), None)
+        scheduled = any(member.SCHEDULED for _, member in self.members()) or next(curves_in(self), None)
         steady = self.schedule.name == "constant" and not self.schedule.warmup_ratio and not scheduled
         kept = {step for step in self.checkpoints if step <= shorter.steps} <= set(shorter.checkpoints)
         return steady and kept and shorter.steps < self.steps and shorter.model_copy(update=length) == self

@@ -245,14 +245,15 @@ def compared(
     centred, deviation = group_advantages.standardised(flat, member, counted)
     if leave_one_out:
         centred = group_advantages.left_out(flat, member, counted)
-    spread = deviation + epsilon
     if baseline == "none":
-        centred, spread = flat, torch.where(deviation == 0, 1.0, spread)
+        centred = flat
     if scale == "max_abs":
         _, which = torch.unique(member, return_inverse=True)
         sizes = torch.zeros(int(which.max()) + 1, dtype=torch.float64)
-        spread = sizes.scatter_reduce(0, which[counted], centred[counted].abs(), "amax")[which] + epsilon
-    for (row, i), value in zip(places, (centred if scale == "none" else centred / spread).tolist(), strict=True):
+        deviation = sizes.scatter_reduce(0, which[counted], centred[counted].abs(), "amax")[which]
+    if scale != "none":
+        centred = group_advantages.scaled(centred, deviation, epsilon)
+    for (row, i), value in zip(places, centred.tolist(), strict=True):
         found[row][i] = value
     return found
 
@@ -265,13 +266,7 @@ def _compared(spec: specs.TurnsAdvantage, batch: Batch, values: Paid) -> list[li
         known: dict[str, int] = {}
         numbers = [[known.setdefault(text, len(known)) for text in row] for row in states(batch)]
     return compared(
-        batch,
-        values,
-        numbers,
-        spec.scale,
-        baseline=spec.baseline,
-        leave_one_out=spec.leave_one_out,
-        epsilon=spec.std_epsilon,
+        batch, values, numbers, spec.scale, baseline=spec.baseline, leave_one_out=spec.leave_one_out, epsilon=spec.std_epsilon
     )
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from interplay.core.keys import holds_once
-from interplay.core.model import Exact, Positive, Share
+from interplay.core.model import Exact, Positive, Share, first_repeated
 from interplay.rl.reward_spec import JudgeReward
 
 Template = Annotated[str, holds_once("{answer}")]
@@ -204,9 +204,8 @@ class TurnsAdvantage(Exact):
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        names = [source.name for source in self.sources]
-        if twice := [name for name in names if names.count(name) > 1]:
-            raise ValueError(f"sources: {twice[0]} is there twice; give it one weight")
+        if twice := first_repeated(source.name for source in self.sources):
+            raise ValueError(f"sources: {twice} is there twice; give it one weight")
         if self.propagation.name == "broadcast" and self.baseline in ("position", "state"):
             raise ValueError(f"baseline = {self.baseline}: broadcast compares episodes; write group, seat, batch or none")
         if self.propagation.name == "gae" and self.baseline not in ("batch", "none"):

@@ -26,6 +26,7 @@ from interplay.rollout.turns import Setting, Thread, sample_turns
 from interplay.tasks.verdict import Row
 
 ASKED_AT_ONCE = 8
+NUMBER = r"[+-]?\d*\.?\d+"
 PATIENCE = (0.0, 1.0, 4.0, 15.0)
 """Seconds before each try of a question at an endpoint."""
 
@@ -148,7 +149,7 @@ def _question(spec: specs.Rubric, row: Row, completion: str) -> str:
 def read_score(spec: specs.Rubric, answer: str) -> float:
     """The last score of an answer, divided by the largest. Raises UserError where there is none in the range."""
     found = re.findall(spec.pattern, answer)
-    number = float(found[-1]) if found and re.fullmatch(r"[+-]?\d*\.?\d+", found[-1]) else None
+    number = float(found[-1]) if found and re.fullmatch(NUMBER, found[-1]) else None
     if number is not None and 0 <= number <= spec.largest:
         return number / spec.largest
     if spec.unreadable is not None:
@@ -179,5 +180,7 @@ def seat_marks(
         sample_turns(setting._replace(engine=setting.others[judge.model]), asked, threads, spec.max_turns + place)
         for i, thread in enumerate(threads):
             found = re.search(judge.pattern, thread.said[0])
+            if found and not re.fullmatch(NUMBER, found[1] or ""):
+                raise model.UserError(f"judge {judge.model}: pattern '{judge.pattern}' finds {found[1]!r}, no number; correct it")
             marks[i] = (marks[i] or 0.0) + (float(found[1]) if found else 0.0)
     return marks

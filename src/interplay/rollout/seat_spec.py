@@ -47,13 +47,16 @@ class Rubric(Model):
     def _asks_one(self) -> "Rubric":
         if bool(self.model) == bool(self.arm):
             raise ValueError("write model, as the endpoint run.judge calls it, or arm, an arm of the study; one of the two")
-        try:
-            groups = re.compile(self.pattern).groups
-        except re.error as error:
-            raise ValueError(f"pattern: '{self.pattern}' is no regular expression ({error}); correct it") from None
-        if groups > 1:
+        if (groups := _groups(self.pattern)) > 1:
             raise ValueError(f"pattern: '{self.pattern}' has {groups} groups; one, or none, holds the score")
         return self
+
+
+def _groups(pattern: str) -> int:
+    try:
+        return re.compile(pattern).groups
+    except re.error as error:
+        raise ValueError(f"pattern: '{pattern}' is no regular expression ({error}); correct it") from None
 
 
 class Reads(Exact):
@@ -128,6 +131,12 @@ class JudgeSeat(Exact):
     """What it reads, with the fields {prompt}, {answer}, {solution} and {episode}."""
     pattern: str = r"(\d+(?:\.\d+)?)"
     """Regular expression whose first group is what it pays, a number; 0 where nothing matches."""
+
+    @model_validator(mode="after")
+    def _pays(self) -> "JudgeSeat":
+        if not _groups(self.pattern):
+            raise ValueError(f"pattern: '{self.pattern}' has no group; put what it pays in parentheses")
+        return self
 
 
 SeatMember = Annotated[

@@ -284,7 +284,7 @@ def _model(who: Any, name: str, setting: Setting, key: int) -> str:
     """The model that plays a seat; empty: the policy. Of a pool one for each prompt and step."""
     if not isinstance(who, specs.PoolSeat):
         return who.model if isinstance(who, specs.ModelSeat) else ""
-    pool = [*who.models, *(setting.past if who.every else ())]
+    pool = [*who.models, *(setting.past[-who.keep :] if who.every else ())]
     return pool[random.stream_key(setting.sampling.seed, "pool", name, key) % len(pool)]
 
 

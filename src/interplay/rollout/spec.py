@@ -331,6 +331,8 @@ class SeatsEpisode(Exact):
             raise ValueError("rotate: seats of an order have parts of their own; write false")
         if self.rotate and not isinstance(self.credit, str):
             raise ValueError("credit: weights are of seats, and with rotate players change them; write rotate: false")
+        if len({one.every for one in self.seats.values() if isinstance(one, seat_spec.PoolSeat) and one.every}) > 1:
+            raise ValueError("seats: past policies join all pools at the same steps; write one every")
         for name, one in self.seats.items():
             if isinstance(one, seat_spec.PoolSeat) and not (one.models or one.every):
                 raise ValueError(f"seats.{name}: an empty pool; write models: [ARM], or every: 10 for past policies of the run")

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from interplay.core import execution, metrics, random
+from interplay.core.model import UserError
 from interplay.data import batches, sets, tokenizer
 from interplay.model import device, folder, heads
 from interplay.tasks.spec import Verify
@@ -113,6 +114,8 @@ def train_reward_model(
         return Setup(spec, pairs, pair_margins(spec, pairs).to(at), model, how.micro_batch_tokens, getattr(torch, spec.dtype))
 
     setup = setup_of([inputs[f"data.{i}"] for i in range(len(spec.mix))], spec.mix)
+    if (count := len(setup.pairs.prompts)) < spec.length_stages:
+        raise UserError(f"reward_model: length_stages = {spec.length_stages}: there are {count} pairs; write at most that")
     held_out = setup_of([inputs["validation"]], [1.0])
     files = tokenizer.tokenizer_folder(found)
 
@@ -133,7 +136,7 @@ def train_reward_model(
     result = run(job, out, how)
     heads.save_reward_model(model, out / "model", files)
     loop.write_throughput(out, result, model.decoder, setup.dtype)
-    counts = {"pairs": len(setup.pairs.prompts), "parameters": sum(p.numel() for p in model.decoder.parameters())}
+    counts = {"pairs": count, "parameters": sum(p.numel() for p in model.decoder.parameters())}
     if spec.routing:
         result.evaluated.update(routed_accuracy(held_out, spec.routing))
     picked = {"best_of": best_of_n(setup, inputs)} if "prompts" in inputs else {}

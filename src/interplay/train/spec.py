@@ -253,6 +253,12 @@ class RewardModelSpec(trainer_spec.TrainedSpec, PairSpec):
     """Who computes losses and updates. trl: TRL's RewardTrainer with accelerate, which needs the extra of that name;
     docs/guide/trainers.md says what it expresses. Pairs, their order and the initial head are the same."""
 
+    @model_validator(mode="after")
+    def _stages_have_steps(self) -> "RewardModelSpec":
+        if self.length_stages > self.steps:
+            raise ValueError(f"length_stages = {self.length_stages}: each takes a step at least; write at most {self.steps}")
+        return self
+
     def evaluated(self) -> tuple[str, ...]:
         """Names of what its record says of the held-out pairs; one that ends with / begins those by rater."""
         routed = ("eval_gated_accuracy", "eval_routed_accuracy")
