@@ -3,7 +3,6 @@
 What exists leaves the graph: targets and inputs name only records that are missing. The main process plans; a job, which parses
 the Snakefile again, reads its own `stage.json` and nothing else, so that editing a study during a cluster run is safe."""
 
-import contextlib
 import gc
 import inspect
 import logging
@@ -334,8 +333,7 @@ def on_start(graph: Graph, cores: int | None = None) -> None:
         LOG.warning("interplay: %s", line)
     live.begin(graph.plans, graph.results)
     if cores and graph.site.fork_server and len(made := graph.to_make()) > 1:
-        with contextlib.suppress(OSError):  # such as a temporary folder whose path is too long for a socket
-            graph.server = forkserver.Launched([kind for kind in KINDS if any(stage.kind == kind for stage in made)])
+        graph.server = forkserver.Launched([kind for kind in KINDS if any(stage.kind == kind for stage in made)])
 
 
 def _is_no_false_alarm(record: logging.LogRecord) -> bool:
