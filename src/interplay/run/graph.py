@@ -97,10 +97,13 @@ class Graph:
         return list(dict.fromkeys(self._records[dep] for dep in missing if dep not in waited))
 
     def share(self, jobs: list[slurm.Shared]) -> None:
-        """Have these jobs make their stages."""
+        """Have these jobs make their stages. Where an earlier launch made all of a job, and its stages were removed since, what
+        that job left does not count: they have jobs of their own."""
         for job in jobs:
-            self.shared[job.digest] = job
-            self._records |= dict.fromkeys(job.members, str(job.folder(self.results) / slurm.MADE))
+            made = str(job.folder(self.results) / slurm.MADE)
+            if not os.path.exists(made):
+                self.shared[job.digest] = job
+                self._records |= dict.fromkeys(job.members, made)
 
     def to_make(self) -> list[Stage]:
         """The stages that are not done and that some missing report needs."""
