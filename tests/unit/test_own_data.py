@@ -85,6 +85,13 @@ def test_the_answer_of_a_chat_is_in_its_box_behind_its_mark_or_all_of_it(lab: La
     assert problems(spec, run, Path("out")) == [("What is 2 + 3?", "5")]
 
 
+def test_a_sharp_in_a_chat_is_no_mark_of_an_answer(lab: Lab) -> None:
+    reply = "It is C# 5"
+    write_rows(Path("data/chat.jsonl"), [{"messages": [*CHAT, {"role": "assistant", "content": reply}]}])
+    spec, run = planned(lab, "file: data/chat.jsonl, format: messages")
+    assert problems(spec, run, Path("out")) == [("What is 2 + 3?", reply)]
+
+
 def test_a_question_may_be_a_chat(lab: Lab) -> None:
     write_rows(Path("data/own.jsonl"), [{"prompt": CHAT, "answer": 5}])
     spec, run = planned(lab, "file: data/own.jsonl, fields: {question: prompt}")

@@ -208,7 +208,8 @@ def parse_messages(raw: dict[str, Any], where: str) -> Entry:
     chat = list_field(raw, "messages")
     said = _last_of(chat, "assistant")
     marked = said.rpartition(_FINAL)[2].strip() if _FINAL in said else ""
-    answer = raw.get("answer") or verdict.extract_answer(said) or marked or said
+    boxed = verdict.extract_answer(said) if verdict.BOX in said else None  # else it would be behind any #, as of C#
+    answer = raw.get("answer") or boxed or marked or said
     return parse_jsonl({"solution": said if answer != said else "", **raw, "question": chat, "answer": answer}, where)
 
 
