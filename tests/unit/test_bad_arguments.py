@@ -134,3 +134,7 @@ def test_damaged_samples_are_refused_with_the_remedy(content: bytes, lab: Lab, c
     said = refusal(capsys, "rollouts", out.name)
     assert said.startswith(f"interplay: results/evaluate/{out.name}: not readable (")
     assert said.endswith(f"remove results/evaluate/{out.name} to make it again\n")
+
+
+def test_segments_are_drawn_of_a_study_that_is_named(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
+    assert refusal(capsys, "verify", "--segments", "2") == "interplay: verify: --segments is of a study; name one\n"
