@@ -284,21 +284,24 @@ def _points(lines: progress.Lines, metric: str) -> dict[str, list[float]]:
     return {"x": [x for x, _ in means], "y": [y for _, y in means]}
 
 
-READ: dict[Path, tuple[tuple[int, int], progress.Lines]] = {}
-"""Folder -> time and size of its metrics.jsonl at the last reading, and its lines. No earlier reading is kept: a file may grow at
-every look."""
-
-
 def read_lines(folder: Path) -> progress.Lines:
     """The lines of a metrics.jsonl, read anew when the file has changed."""
     try:
         known = os.stat(folder / "metrics.jsonl")
     except OSError:
         return []
-    state = known.st_mtime_ns, known.st_size
-    if folder not in READ or READ[folder][0] != state:
-        READ[folder] = state, core_metrics.read(folder)
-    return READ[folder][1]
+    kept, state = _last_reading(folder), (known.st_mtime_ns, known.st_size)
+    if (lines := kept.get(state)) is None:
+        lines = core_metrics.read(folder)
+        kept.clear()
+        kept[state] = lines
+    return lines
+
+
+@functools.lru_cache(512)
+def _last_reading(folder: Path) -> dict[tuple[int, int], progress.Lines]:
+    """Time and size of the file -> its lines. No earlier reading is kept: a file may grow at every look."""
+    return {}
 
 
 # -- one stage, and arms -----------------------------------------------------------------------------------------------
