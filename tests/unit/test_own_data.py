@@ -92,6 +92,19 @@ def test_a_sharp_in_a_chat_is_no_mark_of_an_answer(lab: Lab) -> None:
     assert problems(spec, run, Path("out")) == [("What is 2 + 3?", reply)]
 
 
+def test_the_question_of_a_chat_is_the_one_that_was_answered_and_its_answer_may_be_zero(lab: Lab) -> None:
+    said = [{"role": "assistant", "content": "Nothing is left."}, {"role": "user", "content": "And then?"}]
+    write_rows(Path("data/chat.jsonl"), [{"messages": [*CHAT, *said], "answer": 0}])
+    spec, run = planned(lab, "file: data/chat.jsonl, format: messages")
+    assert problems(spec, run, Path("out")) == [("What is 2 + 3?", "0")]
+
+
+def test_a_solution_of_math_without_a_box_has_no_answer(lab: Lab) -> None:
+    write_rows(Path("data/math.jsonl"), [{"problem": "How many?", "level": "Level 1", "solution": "It is # 5."}])
+    with pytest.raises(UserError, match="answer is missing, and the solution has none in a box"):
+        planned(lab, "file: data/math.jsonl, format: math")
+
+
 def test_a_question_may_be_a_chat(lab: Lab) -> None:
     write_rows(Path("data/own.jsonl"), [{"prompt": CHAT, "answer": 5}])
     spec, run = planned(lab, "file: data/own.jsonl, fields: {question: prompt}")

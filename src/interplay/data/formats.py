@@ -93,7 +93,7 @@ def parse_math(raw: dict[str, Any], where: str) -> Entry:
     """An item; its op is MATH's level, else 1; the answer is its own, or in the last box of its solution."""
     raw = {str(key).lower(): value for key, value in raw.items()}
     worked, level = raw.get("solution") or "", re.search(r"\d+", str(raw.get("level", "")))
-    answer = verdict.extract_answer(worked) if isinstance(worked, str) and "answer" not in raw else raw.get("answer")
+    answer = _boxed(worked) if isinstance(worked, str) and "answer" not in raw else raw.get("answer")
     if answer is None:
         raise ItemError("missing_field", "answer is missing, and the solution has none in a box")
     given = {"question": text_field(raw, "problem"), "answer": answer, "solution": worked}
@@ -204,13 +204,19 @@ def parse_program(raw: dict[str, Any], where: str) -> Entry:
 
 
 def parse_messages(raw: dict[str, Any], where: str) -> Entry:
-    """The last message of a user is the question, the assistant's after it the solution with the answer."""
+    """The assistant's last message is the solution with the answer, the last one of a user before it the question."""
     chat = list_field(raw, "messages")
     said = _last_of(chat, "assistant")
-    marked = said.rpartition(_FINAL)[2].strip() if _FINAL in said else ""
-    boxed = verdict.extract_answer(said) if verdict.BOX in said else None  # else it would be behind any #, as of C#
-    answer = raw.get("answer") or boxed or marked or said
+    while chat[-1].get("role") != "assistant":
+        chat = chat[:-1]
+    marked, given = said.rpartition(_FINAL)[2].strip() if _FINAL in said else "", raw.get("answer")
+    answer = (_boxed(said) or marked or said) if given in (None, "") else given
     return parse_jsonl({"solution": said if answer != said else "", **raw, "question": chat, "answer": answer}, where)
+
+
+def _boxed(text: str) -> str | None:
+    """What the last box of a text holds; None where there is no box: a # is no mark of an answer here."""
+    return verdict.extract_answer(text) if verdict.BOX in text else None
 
 
 def _last_of(chat: list[Any], role: str) -> str:

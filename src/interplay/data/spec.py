@@ -209,7 +209,7 @@ class DatasetSpec(Model):
 
     def hashed_version(self) -> int:
         """One more of questions whose answers are compared as mathematics: what is not worked out is not right; and one of chats,
-        whose answer is not behind any #."""
+        whose question is before the answer, which may be 0 and is not behind any #."""
         compared = self.format not in ("hotpotqa", "musique", "2wikimultihopqa", "longbench")
         return self.VERSION + compared + (self.format == "messages")
 
