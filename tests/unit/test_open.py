@@ -64,6 +64,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Lab:
     gold = [{"index": index, "prompt": f"problem {index}", "solution": "a=1+2;a=3", "answer": "3"} for index in (7, 8)]
     pq.write_table(pa.Table.from_pylist(gold), lab.results / "problems" / problems / "problems.parquet")
     pq.write_table(pa.Table.from_pylist(ROWS), lab.finish(evaluation) / "samples.parquet")
+    (lab.out(of_kind(plan, "evaluate")[1]) / "samples.parquet").write_bytes(b"PAR1")
     return lab
 
 
@@ -137,6 +138,12 @@ def test_a_running_stage_shows_the_completions_of_its_last_steps(lab: Lab, page:
     assert page.get(f"api/rollouts/{digest}", step=10).json()["rows"][0]["prompt"] == "of step 10"
     absent = of_kind(lab.plan(), "rl")[1].digest
     assert page.get(f"api/rollouts/{absent}").status == 404
+
+
+def test_a_damaged_file_of_completions_is_named(lab: Lab, page: Served) -> None:
+    answer = page.get(f"api/rollouts/{of_kind(lab.plan(), 'evaluate')[1].digest}")
+    assert answer.status == 404
+    assert "Parquet" in answer.json()["error"]
 
 
 @pytest.mark.parametrize(
@@ -225,6 +232,21 @@ def test_arms_whose_curves_are_the_same_are_named_and_a_shared_stage_is_drawn_on
     base = data.curves(place, plans, "base", "reward")
     assert [one["arm"] for one in base["series"]] == ["one"]
     assert base["same"] == [["one", "two", "three", "base", "again"]]
+
+
+def test_a_study_that_cannot_be_read_any_more_leaves_the_others_to_be_compared(tmp_path: Path) -> None:
+    lab = Lab(tmp_path)
+    for study in ("quickstart", "edge"):
+        for stage in lab.plan(study).stages.values():
+            if not (lab.out(stage) / "stage.json").exists():
+                artifact.write_json(lab.out(stage) / "stage.json", stage.as_json())
+    place = data.Place(lab.configs, lab.results, tmp_path / "logs")
+    assert {one["study"] for one in data.arm_names(place)} == {"quickstart", "edge"}
+    (report,) = of_kind(lab.plan("edge"), "report")
+    whole = report.as_json()
+    other = lab.results / "report" / OF_OTHERS
+    artifact.write_json(other / "stage.json", {**whole, "digest": OF_OTHERS, "spec": {**whole["spec"], "gone": 1}})
+    assert {one["study"] for one in data.arm_names(place)} == {"quickstart"}
 
 
 def test_of_a_curve_that_grows_the_last_reading_alone_is_in_memory(tmp_path: Path) -> None:

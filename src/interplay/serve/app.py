@@ -50,7 +50,7 @@ def make_app(place: data.Place) -> Starlette:
         def endpoint(request: Request) -> Response:
             try:
                 response = answer(place, request)
-            except (model.UserError, OSError, KeyError) as error:
+            except (model.UserError, OSError, KeyError, ValueError) as error:  # pyarrow's of a damaged file is a ValueError
                 response = _refusal(request, error)
             response.headers.update({"Content-Security-Policy": OWN, **HEADERS, **response.headers})
             return response

@@ -308,10 +308,13 @@ def _last_reading(folder: Path) -> dict[tuple[int, int], progress.Lines]:
 
 
 def arm_names(place: Place) -> list[dict[str, str]]:
-    """The arms of all launched studies: `{arm: "edge/rl_edge", study, scale}`."""
+    """The arms of all launched studies that can be read: `{arm: "edge/rl_edge", study, scale}`."""
     found = []
     for study, scale in state.launched_studies(place.results):
-        plan = launched_plan(place, study, scale)
+        try:
+            plan = launched_plan(place, study, scale)
+        except model.UserError:  # such as a key that is no more: its own page says so
+            continue
         for arm in plan.report_spec().arm_names():
             found.append({"address": f"{plan.at}/{arm}", "arm": arm, "study": study, "scale": scale})
     return found
