@@ -4,6 +4,7 @@ import csv
 import json
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -212,6 +213,14 @@ def test_a_wrong_file_is_refused_in_one_line(
     code, out, error = interplay(capsys, "judge", tmp_path / name)
     assert (code, out, error.count("\n")) == (2, "", 1)
     assert said in error
+
+
+def test_a_log_of_inspect_without_samples_is_refused(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "cut.eval", "w") as archive:
+        archive.writestr("header.json", json.dumps({"eval": {"model": "m", "task": "t"}}))
+        archive.writestr("summaries.json", "[]")
+    with pytest.raises(UserError, match=r"cut\.eval: not readable as scores \(has no samples\)"):
+        foreign.judge_files([tmp_path / "cut.eval"], None, None, None, None, False)
 
 
 def test_systems_without_common_items_and_unknown_names_are_refused(tmp_path: Path) -> None:

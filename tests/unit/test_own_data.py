@@ -132,6 +132,8 @@ def test_fields_that_are_not_named_leave_the_digest() -> None:
         (ROWS, "file: data/own.csv, fields: {question: promt, answer: target}", "line 2: question should be in 'promt', which is missing; did you mean 'prompt'?"),
         ([{"prompt": "1 + 1?", "scored": {"gold": "2"}}], "file: data/own.jsonl, fields: {question: prompt, answer: scored.truth}", "line 1: answer should be in 'scored.truth', which is missing"),
         (ROWS, "file: data/own.parquet, fields: {question: prompt}", "row 1: answer is missing (there are prompt, target, n, question)"),
+        ([{"question": "1 + 1?", "answer": "\\boxed{2}"}], "file: data/own.jsonl", "line 1: answer is '\\\\boxed{2}': write it without the box"),
+        ([{"messages": ["Hi", {"role": "assistant", "content": "Ho"}]}], "file: data/own.jsonl, format: chats, licence: x, origin: y", "line 1: a chat should hold objects with role and content"),
         ([{"messages": CHAT}], "file: data/own.jsonl, format: messages", "line 1: a chat without a message of the assistant"),
         (ROWS, "file: data/own.jsonl, format: gsm8k, fields: {question: prompt}", "fields: gsm8k has fields of its own; take them away"),
         (ROWS, "file: data/own.txt", "format is missing; name the format of the file"),

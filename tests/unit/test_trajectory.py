@@ -200,6 +200,9 @@ def test_a_chat_keeps_every_text_in_its_order(tmp_path_factory: pytest.TempPathF
         ('{"prompt": "a"}', r"results.jsonl: line 1: no rollout of TRL \(prompt, completion, advantage\), verl or verifiers"),
         ('{"prompt": "a", "completion": [3], "reward": 1}', r"results.jsonl: line 1: a message should be an object with role"),
         ('{"input": "a", "output": "b", "score": "high"}', r"results.jsonl: line 1: could not convert"),
+        ('{"input": {}, "output": "b", "score": 1}', r"results.jsonl: line 1: prompt and completion should be text"),
+        ('{"prompt": "a", "completion": 3, "reward": 1}', r"results.jsonl: line 1: prompt and completion should be text"),
+        ('{"prompt": "a", "completion": "b", "reward": "x"}', r"line 1: step, reward and advantage should be numbers"),
     ],
 )
 def test_what_is_no_rollout_is_refused_in_one_line(tmp_path: Path, text: str, said: str) -> None:

@@ -112,7 +112,7 @@ def _lm_eval(path: Path, rows: list[dict[str, Any]], wanted: str | None) -> Iter
     metric, _, only = _chosen(names, asked).partition(",")
     task = path.stem.removeprefix("samples_").rsplit("_", 1)[0]
     for row in rows:
-        if not only or str(row.get("filter")) == only:
+        if not only or str(row.get("filter", "none")) == only:
             yield Row(path.resolve().parent.name, task, "", str(row["doc_id"]), "", _number(row[metric], metric))
 
 
@@ -125,6 +125,8 @@ def _inspect(path: Path, wanted: str | None) -> Iterator[Row]:
             samples = _member(archive, "summaries.json")
         else:
             samples = [_member(archive, name) for name in names if name.startswith("samples/")]
+    if not samples:
+        raise ValueError("has no samples")
     for sample in samples:
         scores: dict[str, Any] = {}
         for scorer, score in (sample.get("scores") or {}).items():

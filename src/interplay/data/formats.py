@@ -177,6 +177,8 @@ def parse_jsonl(raw: dict[str, Any], where: str) -> Entry:
         raise ItemError("broken", "solution should be text")
     if not qa.equal(answer, [answer]):  # such as the word `the`; the letter `A` and the sign `+` are answers
         raise empty_when_normalised("answer", answer)
+    if verdict.BOX in answer:  # the last of two boxes would be read, which is not this answer
+        raise ItemError("broken", f"answer is {answer.strip()[:40]!r}: write it without the box")
     answers = dict.fromkeys([answer.strip(), *(alias.strip() for alias in aliases if alias.strip())])
     steps = tuple(line.strip() for line in solution.split("\n") if line.strip())
     problem = qa.Problem(question.strip(), tuple(answers), steps, item_name(raw) or where)
@@ -254,7 +256,8 @@ def parse_chat(raw: dict[str, Any], where: str) -> Entry:
     """A chat, up to the last message of its assistant."""
     chat = list_field(raw, "messages")
     _last_of(chat, transcripts.ASSISTANT)
-    said = [(message.get("role"), message["content"]) for message in chat if isinstance(message.get("content"), str)]
+    read: list[Any] = [message for message in chat if isinstance(message, dict) and isinstance(message.get("content"), str)]
+    said = [(message.get("role"), message["content"]) for message in read]
     if len(said) < len(chat) or not all(isinstance(role, str) and role for role, _ in said):
         raise ItemError("broken", "a chat should hold objects with role and content, both text")
     if empty := [place for place, (_, content) in enumerate(said, 1) if not content.strip()]:
