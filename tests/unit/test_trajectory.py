@@ -214,6 +214,14 @@ def test_what_is_no_rollout_is_refused_in_one_line(tmp_path: Path, text: str, sa
         list(read_foreign(tmp_path / "none"))
 
 
+def test_what_rollouts_have_in_addition_may_be_a_text_here_and_a_number_there(tmp_path: Path) -> None:
+    said = [{"answer": "7", "hops": 2}, {"answer": 7, "hops": "two"}, {"answer": None}]
+    path = lines(tmp_path / "results.jsonl", [{"prompt": "p", "completion": "c", "reward": 1, **one} for one in said])
+    write_trajectories(tmp_path / "kept.parquet", read_foreign(path))
+    found = [(one.more["info/answer"], one.more["info/hops"]) for one in read_trajectories(tmp_path / "kept.parquet")]
+    assert found == [("7", 2.0), ("7.0", None), (None, None)]
+
+
 def test_samples_of_episodes_are_read_as_the_transcripts_that_solutions_are(tmp_path: Path) -> None:
     made = [Trajectory(SEGMENTS, index=3, sample=1), Trajectory(SEGMENTS[2:], index=4)]
     write_trajectories(tmp_path / "samples.parquet", made)
