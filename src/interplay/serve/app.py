@@ -58,7 +58,7 @@ def make_app(place: data.Place) -> Starlette:
         return Route(path, endpoint, methods=["GET"])
 
     routes = [
-        route("/", _index),
+        route("/", lambda place, request: _page("index.html.jinja")),
         route("/study", _study),
         route("/stage/{digest}", _stage),
         route("/compare", _compare),
@@ -137,10 +137,6 @@ def _arm(place: data.Place, address: str) -> tuple[Plan, str]:
 
 
 # -- answers -----------------------------------------------------------------------------------------------------------
-
-
-def _index(place: data.Place, request: Request) -> Response:
-    return _page("index.html.jinja")
 
 
 def _static(place: data.Place, request: Request) -> Response:
