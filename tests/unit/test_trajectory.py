@@ -203,6 +203,9 @@ def test_a_chat_keeps_every_text_in_its_order(tmp_path_factory: pytest.TempPathF
         ('{"input": {}, "output": "b", "score": 1}', r"results.jsonl: line 1: prompt and completion should be text"),
         ('{"prompt": "a", "completion": 3, "reward": 1}', r"results.jsonl: line 1: prompt and completion should be text"),
         ('{"prompt": "a", "completion": "b", "reward": "x"}', r"line 1: step, reward and advantage should be numbers"),
+        ('{"prompt": "a", "completion": "b", "reward": 1, "step": NaN}', r"line 1: step should be a whole number below"),
+        ('{"prompt": "a", "completion": "b", "reward": 1, "step": true}', r"line 1: step should be a whole number below"),
+        ('{"prompt": "a", "completion": "b", "reward": 1, "step": 3000000000}', r"line 1: step should be a whole number below"),
     ],
 )
 def test_what_is_no_rollout_is_refused_in_one_line(tmp_path: Path, text: str, said: str) -> None:

@@ -285,6 +285,8 @@ def _checked(one: Trajectory) -> Trajectory:
         raise ValueError("prompt and completion should be text")
     if not all(isinstance(number, int | float | None) for number in (one.step, one.reward, one.advantage)):
         raise ValueError("step, reward and advantage should be numbers")
+    if isinstance(one.step, bool) or not abs(one.step or 0) < 2**31:  # NaN is not below either
+        raise ValueError("step should be a whole number below 2**31")
     return one
 
 
