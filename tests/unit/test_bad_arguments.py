@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from lab import Lab, of_kind
 
-from interplay.cli import main
+from interplay.cli import main, studies
 from interplay.core import artifact
 
 
@@ -134,3 +134,22 @@ def test_damaged_samples_are_refused_with_the_remedy(content: bytes, lab: Lab, c
     said = refusal(capsys, "rollouts", out.name)
     assert said.startswith(f"interplay: results/evaluate/{out.name}: not readable (")
     assert said.endswith(f"remove results/evaluate/{out.name} to make it again\n")
+
+
+def test_segments_are_drawn_of_a_study_that_is_named(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
+    assert refusal(capsys, "verify", "--segments", "2") == "interplay: verify: --segments is of a study; name one\n"
+
+
+def test_an_option_of_snakemake_without_its_value_is_refused(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
+    said = refusal(capsys, "run", "quickstart", "--retries")
+    assert said.startswith("interplay: run: argument ")
+    assert "expected one argument; see `snakemake --help`" in said
+
+
+def test_what_an_option_of_snakemake_takes_is_no_key_of_the_study(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[str]] = []
+    monkeypatch.setattr(studies, "_run_snakemake", lambda words: asked.append(words) or 0)
+    options = ["--resources", "gpu=2", "stack=1", "--set-threads", "rl=2", "--keep-going"]
+    assert main(["run", "quickstart", "--scale", "smoke", "--dry-run", *options, "rl.steps=3"]) == 0
+    assert asked[0][1 : 1 + len(options)] == options
+    assert asked[0][-1] == "set=rl.steps=3"

@@ -6,6 +6,7 @@ import math
 import random
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -58,10 +59,10 @@ def test_a_consistent_forgery_of_a_share_of_the_segments_is_found_as_often_as_th
         checked = certify.check_segments(chosen, again, lambda one: None)
         assert {one.segment.first for one in checked if one.difference} == forged & {one.first for one in chosen}
         found += any(one.difference for one in checked)
-    promised = certify.detection(SHARE, DRAWN, SEGMENTS)
     exact = 1 - math.comb(SEGMENTS - int(SHARE * SEGMENTS), DRAWN) / math.comb(SEGMENTS, DRAWN)
-    assert promised == pytest.approx(1 - 0.9**29) == pytest.approx(0.953, abs=0.001)
-    assert exact > promised
+    assert certify.found_share(DRAWN, SEGMENTS) == pytest.approx(1 - 0.05 ** (1 / 29), abs=0.0001)
+    assert certify.found_share(DRAWN, SEGMENTS) < SHARE
+    assert exact > certify.PROVEN_SHARE
     assert abs(found - STUDIES * exact) < 4 * math.sqrt(STUDIES * exact * (1 - exact))
     assert not any(one.difference for one in certify.check_segments(chain(set()), again, lambda one: None))
 
@@ -74,7 +75,7 @@ def test_a_draw_is_fixed_by_its_seed_and_by_every_record_and_state() -> None:
     places = [[one.first for one in certify.draw(segments, 5, 0)] for segments in (honest, other)]
     assert places[0] != places[1]
     assert set(certify.draw(honest, 1000, 0)) == set(honest)
-    assert certify.detection(0.001, SEGMENTS, SEGMENTS) == 1
+    assert certify.found_share(SEGMENTS, SEGMENTS) == 0
 
 
 def test_every_segment_is_drawn_about_as_often_as_any_other() -> None:
@@ -190,9 +191,23 @@ def test_the_numerics_class_of_a_record_claims_what_is_known(spec: dict, more: d
     assert ("proven" in found.holds) == (name not in ("int8, exact", "no model")), "what is not tested is said to be unproven"
 
 
+def certificate() -> dict[str, Any]:
+    """One of two segments."""
+    checked = [{**segment._asdict(), "difference": "", "numerics": "float32"} for segment in chain(set())[:2]]
+    found = {"study": "edge", "scale": "smoke", "lock": "0", "segments": SEGMENTS, "drawn": 2, "seed": 0, "machine": {}}
+    return {**found, "checked": checked, "result": certify.CERTIFIED}
+
+
+def test_what_a_certificate_says_of_the_share_that_it_finds_is_not_believed(tmp_path: Path) -> None:
+    artifact.write_json(tmp_path / "forged.json", {**certificate(), "share_found": {"probability": 0.95, "share": 0.0001}})
+    assert "a forged share of 77.6% or more" in certify.summary(certify.read_certificate(tmp_path / "forged.json"), None)
+
+
 def test_a_file_that_is_no_certificate_is_refused(tmp_path: Path) -> None:
-    file = tmp_path / "certificate.json"
-    for content in ("[]", "{}", json.dumps({"study": "edge"}), "not JSON"):
+    file, whole = tmp_path / "certificate.json", certificate()
+    less = [{key: value for key, value in whole.items() if key != "machine"}, {**whole, "drawn": 0, "checked": []}]
+    less += [{**whole, "drawn": -1}, {**whole, "checked": [{**one, "numerics": 1} for one in whole["checked"][:1]]}]
+    for content in ("[]", "{}", json.dumps({"study": "edge"}), "not JSON", *map(json.dumps, less)):
         file.write_text(content)
         with pytest.raises(artifact.UserError, match=r"certificate\.json: not "):
             certify.read_certificate(file)

@@ -99,6 +99,14 @@ def test_an_episode_is_found_by_its_prompt_and_a_turn_by_what_was_read_before_it
     assert pairs(entries.library_of_samples(last, rows, given).rows)[0] == ("lock a?", "lock a?8 is wrong, not 7")
 
 
+def test_an_entry_names_the_block_of_samples_that_it_was_made_of(tmp_path: Path) -> None:
+    blocks = sampled(tmp_path / "first", (0, True, WON, False)), sampled(tmp_path / "second", (0, True, LOST, False))
+    given = StepInputs(0, {**blocks[0].folders, "samples.0.0.1": tmp_path / "second"}, 0)
+    made = entries.library_of_samples(steps.Experience(per_prompt=8), [problem("lock a?")], given)
+    stages = made.tables[entries.FILE]["stage"].to_pylist()
+    assert dict(zip([row.solution[-2] for row in made.rows], stages, strict=True)) == {"3": "first", "8": "second"}
+
+
 def test_a_cut_turn_gives_no_entry_and_no_episode_of_the_kind_is_refused(tmp_path: Path) -> None:
     given = sampled(tmp_path / "s", (0, False, LOST, True))
     form = steps.Experience(unit="turn", keep="all")

@@ -375,3 +375,8 @@ def test_sets_are_generated_and_taught_turn_by_turn(name: str, tmp_path: Path) -
             assert encoded.prompts[number] == len(seen), "what was read and what was written before is no part of the lesson"
             place, number = place + len(ids), number + 1
             seen = [*ids, *(text.encode(reply).ids if reply else [])]
+
+
+def test_more_names_than_can_be_invented_are_refused_before_they_are_drawn_for_ever() -> None:
+    with pytest.raises(ValidationError, match="less than or equal to 250000"):
+        TwentyQuestions(names=400_000)

@@ -4,6 +4,7 @@ import csv
 import json
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -148,6 +149,41 @@ def test_runs_are_replicates_and_items_of_one_system_alone_are_left_out(tmp_path
     assert list(foreign.lines_of([one], True))[-1] == "95 % intervals, paired by item, for any run and any item"
 
 
+def test_systems_with_other_numbers_of_runs_are_refused_and_no_run_is_dropped(tmp_path: Path) -> None:
+    rows = [{"item": i, "system": "a", "seed": seed, "score": seed} for seed in (0, 1) for i in range(9)]
+    rows += [{"item": i, "system": "b", "seed": 0, "score": 1} for i in range(9)]
+    with pytest.raises(UserError, match=r"b has 1 run and a has 2; runs are compared in pairs: give as many of each"):
+        foreign.compare_systems(foreign.read_files([table(tmp_path / "runs.csv", rows)]))
+
+
+def test_runs_are_paired_by_their_names_in_whichever_order_they_come(tmp_path: Path) -> None:
+    def compared(seeds: list[int]) -> foreign.Compared:
+        rows = [{"item": i, "system": "a", "seed": seed, "score": (i + seed) % 4 / 4} for seed in range(4) for i in range(9)]
+        rows += [{"item": i, "system": "b", "seed": seed, "score": (i + seed) % 4 / 4 + 0.1} for seed in seeds for i in range(9)]
+        return foreign.compare_systems(foreign.read_files([table(tmp_path / "runs.csv", rows)]))[0]
+
+    assert compared([2, 0, 3, 1]) == compared([0, 1, 2, 3])
+    assert compared([2, 0, 3, 1]).spread.between == pytest.approx(0)
+
+
+def test_items_that_one_of_several_runs_lacks_are_counted_as_left_out(tmp_path: Path) -> None:
+    rows = [
+        {"item": i, "system": name, "seed": seed, "score": i % 2}
+        for name in ("a", "b")
+        for seed in (0, 1)
+        for i in range(9 - seed)
+    ]
+    (one,) = foreign.compare_systems(foreign.read_files([table(tmp_path / "runs.csv", rows)]))
+    assert (one.items, one.unpaired) == (8, 1)
+
+
+def test_files_in_the_folder_of_the_command_have_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here, there = lm_eval(tmp_path, "small", [0]), lm_eval(tmp_path, "large", [0, 1])
+    monkeypatch.chdir(here.parent)
+    (one,) = foreign.compare_systems(foreign.read_files([Path(here.name), Path("../large", there.name)]))
+    assert (one.system, one.against) == ("large", "small")
+
+
 def test_a_tie_is_shown_within_a_margin(tmp_path: Path) -> None:
     rows = [{"item": i, "system": name, "score": (i % 100) / 100} for name in ("a", "b") for i in range(400)]
     rows[-1]["score"] = 0.5
@@ -177,6 +213,14 @@ def test_a_wrong_file_is_refused_in_one_line(
     code, out, error = interplay(capsys, "judge", tmp_path / name)
     assert (code, out, error.count("\n")) == (2, "", 1)
     assert said in error
+
+
+def test_a_log_of_inspect_without_samples_is_refused(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "cut.eval", "w") as archive:
+        archive.writestr("header.json", json.dumps({"eval": {"model": "m", "task": "t"}}))
+        archive.writestr("summaries.json", "[]")
+    with pytest.raises(UserError, match=r"cut\.eval: not readable as scores \(has no samples\)"):
+        foreign.judge_files([tmp_path / "cut.eval"], None, None, None, None, False)
 
 
 def test_systems_without_common_items_and_unknown_names_are_refused(tmp_path: Path) -> None:

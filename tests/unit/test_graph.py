@@ -117,6 +117,15 @@ def test_what_needs_a_stage_that_shares_a_job_waits_for_that_job(plan: Plan, tmp
     assert [runtime(wildcards(job.digest)) for job in jobs] == [job.run.runtime for job in jobs]
 
 
+def test_stages_that_were_removed_are_made_again_though_what_their_job_left_is_there(plan: Plan, tmp_path: Path) -> None:
+    graph, (job, *_) = Graph(tmp_path, [plan]), jobs_of(plan)
+    artifact.write_atomic(job.folder(tmp_path) / "made", b"")
+    graph.share([job])
+    assert {stage.digest for stage in graph.to_make()} == {*plan.stages}
+    records = [str(artifact.folder(tmp_path, plan.stages[one].kind, one) / "record.json") for one in job.members]
+    assert graph.missing(job.members) == records
+
+
 def test_a_job_that_stages_shared_leaves_nothing_once_they_are_made(plan: Plan, tmp_path: Path) -> None:
     jobs = jobs_of(plan)
     write_shared(tmp_path, jobs, plan.stages, Site())

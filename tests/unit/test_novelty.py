@@ -169,3 +169,6 @@ def test_the_command_prints_a_line_per_band(
     assert (high[0], high[3]) == ("high", "0.0%")
     assert main(["novelty", "aaaa", "--against", "bbbb"]) == 2
     assert "is a problems stage; name one of kind evaluate" in capsys.readouterr().err
+    next(tmp_path.rglob("samples.parquet")).unlink()  # as where the evaluation is not finished
+    assert main(["novelty", "eeee", "--against", "bbbb"]) == 2
+    assert "novelty: eeee has no samples here" in capsys.readouterr().err

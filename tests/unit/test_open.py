@@ -1,6 +1,8 @@
 """`interplay open`: what it answers, to whom, and that it writes nothing."""
 
 import json
+import math
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,12 +13,13 @@ from lab import Lab, of_kind
 from report_study import arm, spec
 from served import Served, serving
 
-from interplay.core import artifact
+from interplay.core import artifact, metrics as core_metrics
 from interplay.core.execution import Run
 from interplay.core.model import Model
 from interplay.serve import data
 from interplay.study.plan import Plan, Stage
 
+OF_OTHERS = "f" * 12
 HOSTILE = "<script>alert(1)</script>"
 ROWS = [
     {"index": 7, "sample": 0, "strict": True, "answer": True, "score": 1.0, "error": "none", "completion": "a=1+2;a=3"},
@@ -35,7 +38,9 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Lab:
     for stage in (*of_kind(plan, "evaluate"), *of_kind(plan, "report")):
         artifact.write_json(lab.out(stage) / "stage.json", stage.as_json())
     good, bad = of_kind(plan, "rl")
-    lines = [{"step": step + 1, "reward": step / 10, "effective_ratio": 0.0} for step in range(6)]
+    lines = [{"step": step + 1, "reward": step / 10, "effective_ratio": 0.0, "ratio_max": math.inf} for step in range(6)]
+    lines[1] |= {"ratio_max": 1.5}
+    lines[2] |= {"ratio_max": math.nan}
     (lab.start(good) / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     for step in (2, 10):
         row = {
@@ -48,6 +53,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Lab:
             "reward": 0.0,
         }
         artifact.write_json(lab.out(good) / f"resume/steps/{step}.json", {"rollouts": [row], "history": []})
+    (lab.results / "rl" / OF_OTHERS).mkdir()
     artifact.write_json(lab.start(bad) / "failure.json", {"message": f"step 3: loss nan {HOSTILE}"})
     artifact.write_json(lab.out(bad) / "telemetry.json", {"attempts": 1})
     log = lab.folder / "logs/rl" / f"{bad.digest}.log"
@@ -58,6 +64,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Lab:
     gold = [{"index": index, "prompt": f"problem {index}", "solution": "a=1+2;a=3", "answer": "3"} for index in (7, 8)]
     pq.write_table(pa.Table.from_pylist(gold), lab.results / "problems" / problems / "problems.parquet")
     pq.write_table(pa.Table.from_pylist(ROWS), lab.finish(evaluation) / "samples.parquet")
+    (lab.out(of_kind(plan, "evaluate")[1]) / "samples.parquet").write_bytes(b"PAR1")
     return lab
 
 
@@ -99,6 +106,8 @@ def test_curves_come_with_their_arms_and_follow_the_choice(page: Served) -> None
     assert (found["metric"], one["arm"], one["seed"]) == ("reward", "rl_edge", 0)
     assert one["y"] == [0.0, 0.1, 0.2, 0.3, 0.4, 0.5]
     assert page.get("api/curves", metric="effective_ratio", **SMOKE).json()["series"][0]["y"] == [0.0] * 6
+    (broken,) = page.get("api/curves", metric="ratio_max", **SMOKE).json()["series"]
+    assert (broken["x"], broken["y"]) == ([2], [1.5])  # JSON has no number for the others
 
 
 def test_a_stage_has_its_log_and_cause(lab: Lab, page: Served) -> None:
@@ -131,6 +140,12 @@ def test_a_running_stage_shows_the_completions_of_its_last_steps(lab: Lab, page:
     assert page.get(f"api/rollouts/{absent}").status == 404
 
 
+def test_a_damaged_file_of_completions_is_named(lab: Lab, page: Served) -> None:
+    answer = page.get(f"api/rollouts/{of_kind(lab.plan(), 'evaluate')[1].digest}")
+    assert answer.status == 404
+    assert "Parquet" in answer.json()["error"]
+
+
 @pytest.mark.parametrize(
     "path",
     [
@@ -140,6 +155,7 @@ def test_a_running_stage_shows_the_completions_of_its_last_steps(lab: Lab, page:
         "static/base.html.jinja",
         "api/rollouts/%2e%2e",
         "api/rollouts/0123456789ab",
+        f"api/stage/{OF_OTHERS}?study=quickstart&scale=smoke",
         "api/state?study=../quickstart&scale=smoke",
         "api/state",
         "api/compare?a=x&b=y",
@@ -216,6 +232,36 @@ def test_arms_whose_curves_are_the_same_are_named_and_a_shared_stage_is_drawn_on
     base = data.curves(place, plans, "base", "reward")
     assert [one["arm"] for one in base["series"]] == ["one"]
     assert base["same"] == [["one", "two", "three", "base", "again"]]
+
+
+def test_a_study_that_cannot_be_read_any_more_leaves_the_others_to_be_compared(tmp_path: Path) -> None:
+    lab = Lab(tmp_path)
+    for study in ("quickstart", "edge"):
+        for stage in lab.plan(study).stages.values():
+            if not (lab.out(stage) / "stage.json").exists():
+                artifact.write_json(lab.out(stage) / "stage.json", stage.as_json())
+    place = data.Place(lab.configs, lab.results, tmp_path / "logs")
+    assert {one["study"] for one in data.arm_names(place)} == {"quickstart", "edge"}
+    (report,) = of_kind(lab.plan("edge"), "report")
+    whole = report.as_json()
+    other = lab.results / "report" / OF_OTHERS
+    artifact.write_json(other / "stage.json", {**whole, "digest": OF_OTHERS, "spec": {**whole["spec"], "gone": 1}})
+    assert {one["study"] for one in data.arm_names(place)} == {"quickstart"}
+
+
+def test_of_a_curve_that_grows_the_last_reading_alone_is_in_memory(tmp_path: Path) -> None:
+    file = tmp_path / "metrics.jsonl"
+    file.write_text("")
+    tracemalloc.start()
+    for step in range(1, 41):
+        with file.open("a") as handle:
+            handle.write("".join(f"{json.dumps({'step': step, **{str(n): n + 0.5 for n in range(100)}})}\n" for _ in range(5)))
+        assert len(data.read_lines(tmp_path)) == 5 * step
+    kept, _ = tracemalloc.get_traced_memory()
+    again = core_metrics.read(tmp_path)
+    assert kept < 3 * (tracemalloc.get_traced_memory()[0] - kept)
+    tracemalloc.stop()
+    assert len(again) == 200
 
 
 def test_stages_of_one_label_are_named_by_the_seeds_that_they_are_made_for() -> None:

@@ -85,6 +85,26 @@ def test_the_answer_of_a_chat_is_in_its_box_behind_its_mark_or_all_of_it(lab: La
     assert problems(spec, run, Path("out")) == [("What is 2 + 3?", "5")]
 
 
+def test_a_sharp_in_a_chat_is_no_mark_of_an_answer(lab: Lab) -> None:
+    reply = "It is C# 5"
+    write_rows(Path("data/chat.jsonl"), [{"messages": [*CHAT, {"role": "assistant", "content": reply}]}])
+    spec, run = planned(lab, "file: data/chat.jsonl, format: messages")
+    assert problems(spec, run, Path("out")) == [("What is 2 + 3?", reply)]
+
+
+def test_the_question_of_a_chat_is_the_one_that_was_answered_and_its_answer_may_be_zero(lab: Lab) -> None:
+    said = [{"role": "assistant", "content": "Nothing is left."}, {"role": "user", "content": "And then?"}]
+    write_rows(Path("data/chat.jsonl"), [{"messages": [*CHAT, *said], "answer": 0}])
+    spec, run = planned(lab, "file: data/chat.jsonl, format: messages")
+    assert problems(spec, run, Path("out")) == [("What is 2 + 3?", "0")]
+
+
+def test_a_solution_of_math_without_a_box_has_no_answer(lab: Lab) -> None:
+    write_rows(Path("data/math.jsonl"), [{"problem": "How many?", "level": "Level 1", "solution": "It is # 5."}])
+    with pytest.raises(UserError, match="answer is missing, and the solution has none in a box"):
+        planned(lab, "file: data/math.jsonl, format: math")
+
+
 def test_a_question_may_be_a_chat(lab: Lab) -> None:
     write_rows(Path("data/own.jsonl"), [{"prompt": CHAT, "answer": 5}])
     spec, run = planned(lab, "file: data/own.jsonl, fields: {question: prompt}")
@@ -112,6 +132,8 @@ def test_fields_that_are_not_named_leave_the_digest() -> None:
         (ROWS, "file: data/own.csv, fields: {question: promt, answer: target}", "line 2: question should be in 'promt', which is missing; did you mean 'prompt'?"),
         ([{"prompt": "1 + 1?", "scored": {"gold": "2"}}], "file: data/own.jsonl, fields: {question: prompt, answer: scored.truth}", "line 1: answer should be in 'scored.truth', which is missing"),
         (ROWS, "file: data/own.parquet, fields: {question: prompt}", "row 1: answer is missing (there are prompt, target, n, question)"),
+        ([{"question": "1 + 1?", "answer": "\\boxed{2}"}], "file: data/own.jsonl", "line 1: answer is '\\\\boxed{2}': write it without the box"),
+        ([{"messages": ["Hi", {"role": "assistant", "content": "Ho"}]}], "file: data/own.jsonl, format: chats, licence: x, origin: y", "line 1: a chat should hold objects with role and content"),
         ([{"messages": CHAT}], "file: data/own.jsonl, format: messages", "line 1: a chat without a message of the assistant"),
         (ROWS, "file: data/own.jsonl, format: gsm8k, fields: {question: prompt}", "fields: gsm8k has fields of its own; take them away"),
         (ROWS, "file: data/own.txt", "format is missing; name the format of the file"),

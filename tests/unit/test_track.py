@@ -25,6 +25,7 @@ from tracking import dump, finish, finish_all, finish_each_kind, rows, steps, st
 from interplay.cli import main
 from interplay.core import artifact, metrics
 from interplay.report.spec import ReportSpec
+from interplay.study import expand
 from interplay.track import arms, describe, live
 from interplay.track.arms import MOST_HEADLINES
 from interplay.track.mirror import DONE, SCORED, Mirror
@@ -43,13 +44,6 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:
 @pytest.fixture
 def uri(tmp_path: Path, template: Path) -> str:
     return store_in(tmp_path, template)
-
-
-def keep_two_studies(lab: Lab) -> None:
-    """Planning every study of the project takes half a minute."""
-    for path in [*lab.configs.glob("study/*"), *lab.configs.glob("study/*/*.yaml")]:
-        if path.is_file() and path.name not in ("quickstart.yaml", "edge.yaml"):
-            path.unlink()
 
 
 def runs(mirror: Mirror) -> dict[str, Any]:
@@ -610,7 +604,6 @@ def test_a_stage_that_a_signal_stopped_is_no_failure(tmp_path: Path) -> None:
 def test_sync_says_what_it_told_and_refuses_what_is_not_there(lab: Lab, uri: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["track", "sync", "quickstart", "--scale", "smoke", "--to", uri]) == 2
     assert "has nothing of study quickstart" in capsys.readouterr().err
-    keep_two_studies(lab)
     finish_all(lab, lab.plan())
     assert main(["track", "sync", "--all", "--to", uri]) == 0
     assert "quickstart at smoke: 14 FINISHED" in capsys.readouterr().out
@@ -618,12 +611,16 @@ def test_sync_says_what_it_told_and_refuses_what_is_not_there(lab: Lab, uri: str
     assert "cannot be written" in capsys.readouterr().err
 
 
-def test_sync_of_all_leaves_out_studies_that_were_never_launched(lab: Lab, uri: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_sync_of_all_neither_plans_nor_mirrors_studies_that_were_never_launched(
+    lab: Lab, uri: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The study edge shares its base and problems with quickstart."""
-    keep_two_studies(lab)
     finish_all(lab, lab.plan())
     assert set(lab.plan("edge").stages) & set(lab.plan().stages)
+    plan, planned = expand.plan_study, list[tuple[str, str]]()
+    monkeypatch.setattr(expand, "plan_study", lambda *given, **more: planned.append(given[1:3]) or plan(*given, **more))
     assert main(["track", "sync", "--all", "--to", uri]) == 0
+    assert planned == [("quickstart", "smoke")]
     said = [line.split(":")[0] for line in capsys.readouterr().out.splitlines() if not line.startswith("mlflow: ")]
     assert said == ["quickstart at smoke"]
     client = MlflowClient(uri)

@@ -200,6 +200,12 @@ def test_a_chat_keeps_every_text_in_its_order(tmp_path_factory: pytest.TempPathF
         ('{"prompt": "a"}', r"results.jsonl: line 1: no rollout of TRL \(prompt, completion, advantage\), verl or verifiers"),
         ('{"prompt": "a", "completion": [3], "reward": 1}', r"results.jsonl: line 1: a message should be an object with role"),
         ('{"input": "a", "output": "b", "score": "high"}', r"results.jsonl: line 1: could not convert"),
+        ('{"input": {}, "output": "b", "score": 1}', r"results.jsonl: line 1: prompt and completion should be text"),
+        ('{"prompt": "a", "completion": 3, "reward": 1}', r"results.jsonl: line 1: prompt and completion should be text"),
+        ('{"prompt": "a", "completion": "b", "reward": "x"}', r"line 1: step, reward and advantage should be numbers"),
+        ('{"prompt": "a", "completion": "b", "reward": 1, "step": NaN}', r"line 1: step should be a whole number below"),
+        ('{"prompt": "a", "completion": "b", "reward": 1, "step": true}', r"line 1: step should be a whole number below"),
+        ('{"prompt": "a", "completion": "b", "reward": 1, "step": 3000000000}', r"line 1: step should be a whole number below"),
     ],
 )
 def test_what_is_no_rollout_is_refused_in_one_line(tmp_path: Path, text: str, said: str) -> None:
@@ -209,6 +215,14 @@ def test_what_is_no_rollout_is_refused_in_one_line(tmp_path: Path, text: str, sa
     assert "\n" not in str(caught.value)
     with pytest.raises(UserError, match=r"no \.parquet and no \.jsonl in it"):
         list(read_foreign(tmp_path / "none"))
+
+
+def test_what_rollouts_have_in_addition_may_be_a_text_here_and_a_number_there(tmp_path: Path) -> None:
+    said = [{"answer": "7", "hops": 2}, {"answer": 7, "hops": "two"}, {"answer": None}]
+    path = lines(tmp_path / "results.jsonl", [{"prompt": "p", "completion": "c", "reward": 1, **one} for one in said])
+    write_trajectories(tmp_path / "kept.parquet", read_foreign(path))
+    found = [(one.more["info/answer"], one.more["info/hops"]) for one in read_trajectories(tmp_path / "kept.parquet")]
+    assert found == [("7", 2.0), ("7.0", None), (None, None)]
 
 
 def test_samples_of_episodes_are_read_as_the_transcripts_that_solutions_are(tmp_path: Path) -> None:

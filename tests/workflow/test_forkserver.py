@@ -204,3 +204,16 @@ def test_a_server_refuses_what_would_differ_in_a_process_of_its_own(
     assert answer(out) == "0"
     (code / "interplay/core/digest.py").open("a").write("\n")
     assert answer(out) == forkserver.REFUSED
+
+
+def test_where_the_path_is_too_long_for_a_socket_the_stages_of_a_shared_job_start_by_themselves(tmp_path: Path) -> None:
+    results, deep = tmp_path / "results", tmp_path / ("x" * 120)
+    deep.mkdir()
+    artifact.write_json(results / "tokenizer" / ("1" * 12) / "record.json", {})
+    shared = {"run": {}, "members": {"1" * 12: "tokenizer"}, "fork_server": True}
+    artifact.write_json(results / "shared" / ("2" * 12) / "stage.json", shared)
+    command = [sys.executable, "-m", "interplay.run.forkserver", "share", "2" * 12, "--results", str(results)]
+    done = subprocess.run(command, env={**os.environ, "TMPDIR": str(deep)}, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (results / "shared" / ("2" * 12) / "made").exists()
+    assert not list(deep.iterdir())

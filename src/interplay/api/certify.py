@@ -139,9 +139,9 @@ def draw(segments: Sequence[Segment], count: int, seed: int) -> list[Segment]:
     return sorted(segments, key=lambda one: hashlib.sha256(f"{whole} {one.digest} {one.first}".encode()).digest())[:count]
 
 
-def detection(share: float, count: int, total: int) -> float:
-    """Probability, at the least, that `count` different segments of `total` hold one of a forged share of them."""
-    return 1.0 if count >= total else 1 - (1 - share) ** count
+def found_share(count: int, total: int) -> float:
+    """The share of forged segments of which `count` different ones of `total` hold one with PROVEN_SHARE; 0: they are all."""
+    return 0.0 if count >= total else round(1 - (1 - PROVEN_SHARE) ** (1 / count), 4)
 
 
 class Checked(NamedTuple):
@@ -285,10 +285,7 @@ def certificate(plan: Plan, segments: Sequence[Segment], checked: Sequence[Check
         "segments": total,
         "drawn": count,
         "seed": seed,
-        "share_found": {
-            "probability": PROVEN_SHARE,
-            "share": 0.0 if count >= total else round(1 - (1 - PROVEN_SHARE) ** (1 / count), 4),
-        },
+        "share_found": {"probability": PROVEN_SHARE, "share": found_share(count, total)},
         "checked": [_entry(one, results) for one in checked],
         "result": CERTIFIED if not any(one.difference for one in checked) else "differs",
         "machine": machine(),
@@ -321,7 +318,8 @@ def machine() -> dict[str, Any]:
 
 def summary(found: dict[str, Any], file: Path | None) -> str:
     """A certificate in a few lines."""
-    drawn, total, share = found["drawn"], found["segments"], found["share_found"]["share"]
+    drawn, total = found["drawn"], found["segments"]
+    share = found_share(drawn, total)  # what the file says of it is not believed
     said = f"a forged share of {share:.1%} or more would have been found with {PROVEN_SHARE:.0%}" if share else "these are all"
     classes = sorted({one["numerics"] for one in found["checked"]})
     lines = [
@@ -359,9 +357,11 @@ def read_certificate(file: Path) -> dict[str, Any]:
     """Raises UserError where the file is none."""
     found = artifact.read_json(file)
     wanted = {"study": str, "scale": str, "lock": str, "segments": int, "drawn": int, "seed": int, "result": str, "checked": list}
-    keys = [*Segment._fields, "difference"]
+    wanted, keys = {**wanted, "machine": dict}, [*Segment._fields, "difference", "numerics"]
     if not isinstance(found, dict) or (wrong := [key for key, kind in wanted.items() if not isinstance(found.get(key), kind)]):
         raise model.UserError(f"{file}: not a certificate{f'; {wrong[0]} is missing' if isinstance(found, dict) else ''}")
     if not all(isinstance(one, dict) and set(keys) <= one.keys() for one in found["checked"]):
         raise model.UserError(f"{file}: not a certificate; an entry of checked lacks one of {', '.join(keys)}")
+    if not 0 < found["drawn"] == len(found["checked"]):
+        raise model.UserError(f"{file}: not a certificate; drawn = {found['drawn']}, and checked has {len(found['checked'])}")
     return found

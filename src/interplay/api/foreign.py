@@ -59,7 +59,7 @@ class Compared(NamedTuple):
     """Of the differences item by item; its mean is the difference."""
     items: int
     unpaired: int
-    """Items that one of the two lacks."""
+    """Items that some run of the two lacks."""
     runs: int
     clusters: int
     """As many as items where there are none."""
@@ -112,8 +112,8 @@ def _lm_eval(path: Path, rows: list[dict[str, Any]], wanted: str | None) -> Iter
     metric, _, only = _chosen(names, asked).partition(",")
     task = path.stem.removeprefix("samples_").rsplit("_", 1)[0]
     for row in rows:
-        if not only or str(row.get("filter")) == only:
-            yield Row(path.parent.name, task, "", str(row["doc_id"]), "", _number(row[metric], metric))
+        if not only or str(row.get("filter", "none")) == only:
+            yield Row(path.resolve().parent.name, task, "", str(row["doc_id"]), "", _number(row[metric], metric))
 
 
 def _inspect(path: Path, wanted: str | None) -> Iterator[Row]:
@@ -125,6 +125,8 @@ def _inspect(path: Path, wanted: str | None) -> Iterator[Row]:
             samples = _member(archive, "summaries.json")
         else:
             samples = [_member(archive, name) for name in names if name.startswith("samples/")]
+    if not samples:
+        raise ValueError("has no samples")
     for sample in samples:
         scores: dict[str, Any] = {}
         for scorer, score in (sample.get("scores") or {}).items():
@@ -160,9 +162,9 @@ def _verifiers(path: Path, rows: list[dict[str, Any]], wanted: str | None) -> It
     """`results.jsonl` of `vf-eval`: a row for each rollout, next to a `metadata.json` that names the model."""
     about = path.with_name("metadata.json")
     known = json.loads(about.read_text(encoding="utf-8")) if about.exists() else {}
-    system = str(known.get("model") or path.parent.name)
+    system, name = str(known.get("model") or path.resolve().parent.name), wanted or "reward"
     for row in rows:
-        yield Row(system, str(row.get("task", "")), "", str(row["example_id"]), "", _number(row[wanted or "reward"], "reward"))
+        yield Row(system, str(row.get("task", "")), "", str(row["example_id"]), "", _number(row[name], name))
 
 
 def _table(path: Path, rows: list[dict[str, Any]], wanted: str | None, cluster: str | None) -> Iterator[Row]:
@@ -238,8 +240,8 @@ def read_files(paths: list[Path], score: str | None = None, cluster: str | None 
 
 
 def compare_systems(rows: list[Row], against: str | None = None, margin: float | None = None) -> list[Compared]:
-    """Each system with the one that is named, or the first, paired by item; samples of one item are averaged. p-values are
-    adjusted together (Holm). Raises UserError in one line."""
+    """Each system with the one that is named, or the first, paired by item, and by run where runs have the same names; samples of
+    one item are averaged. p-values are adjusted together (Holm). Raises UserError in one line."""
     scores: dict[str, dict[str, dict[str, list[float]]]] = {}
     clusters: dict[str, str] = {}
     for row in rows:
@@ -269,15 +271,20 @@ def _compare(
     clusters: Mapping[str, str],
     support: tuple[float, float],
 ) -> Compared:
-    runs = [list(scores[name].values()) for name in (system, base)]
-    number = min(map(len, runs))
-    each = [set.intersection(*(set(run) for run in of[:number])) for of in runs]
-    common = sorted(each[0] & each[1])
+    named = [scores[name] for name in (system, base)]
+    number, other = map(len, named)
+    if number != other:
+        remedy = "runs are compared in pairs: give as many of each"
+        raise UserError(f"{system} has {plural(number, 'run')} and {base} has {other}; {remedy}")
+    order = named[0] if named[0].keys() == named[1].keys() else named[1]
+    runs = [list(named[0].values()), [named[1][run] for run in order]]
+    each = [set(run) for of in runs for run in of]
+    common = sorted(set.intersection(*each))
     if len(common) < 2:
         raise UserError(
             f"{system} and {base} have {plural(len(common), 'item')} in common; pairs are made by item: give files of the same"
         )
-    means = [np.array([[np.mean(run[item]) for item in common] for run in of[:number]]) for of in runs]
+    means = [np.array([[np.mean(run[item]) for item in common] for run in of]) for of in runs]
     gaps = means[0] - means[1]
     groups = [clusters.get(item, item) for item in common]
     if number > 1 and len(set(groups)) < len(groups):
@@ -285,7 +292,7 @@ def _compare(
     spread = crossed_spread(gaps) if number > 1 else clustered_spread(gaps[0], groups)
     low, high = spread.interval(support)
     score, baseline = (float(of.mean()) for of in means)
-    lacking = len(each[0] ^ each[1])
+    lacking = len(set.union(*each)) - len(common)
     p, count = spread.p_value(), len(set(groups))
     at = (system, base, score, baseline, low, high, p, p, "")
     return Compared(*at, spread, len(common), lacking, number, count, _needed(spread))
@@ -345,7 +352,7 @@ def lines_of(made: list[Compared], unit: bool) -> Iterator[str]:
         more = f"this difference needs {one.needed:,} {of}" if one.needed else ""
         count = f"{one.items:,} items" + (f" in {one.clusters:,} clusters" if one.clusters < one.items else "")
         count += f", {one.runs} runs" if one.runs > 1 else ""
-        left = f"{plural(one.unpaired, 'item')} of one alone left out" if one.unpaired else ""
+        left = f"{plural(one.unpaired, 'item')} left out, which not all have" if one.unpaired else ""
         yield f"{'':17} {'; '.join(filter(None, [count, p, least, more, left]))}"
     few = any(one.runs < LEAST_BASES for one in made)
     adjusted = f"; {len(made)} p-values adjusted together (Holm)" if len(made) > 1 else ""

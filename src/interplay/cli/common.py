@@ -272,14 +272,14 @@ def every_plan() -> "list[Plan]":
         return [expand.plan_study(CONFIGS, *pair, parts=parts) for pair in expand.committed(CONFIGS)]
 
 
-def possible_plans() -> Iterator["Plan"]:
-    """The plans of all studies at all scales that they fit, committed or not."""
-    from interplay.study import compose, expand
+def launched_plans() -> Iterator["Plan"]:
+    """The plans, as their files are now, of all studies at the scales at which they were launched."""
+    from interplay.results import state
+    from interplay.study import expand
 
-    parts: compose.Parts = {}
-    for study, scale in [(study, scale) for study in expand.studies(CONFIGS) for scale in expand.scales(CONFIGS)]:
+    for study, scale in sorted(state.launched_studies(RESULTS)):
         with contextlib.suppress(UserError):
-            yield expand.plan_study(CONFIGS, study, scale, parts=parts)
+            yield expand.plan_study(CONFIGS, study, scale)
 
 
 def find_stage(text: str, scale: str | None) -> "tuple[Catalog, Ref]":

@@ -308,7 +308,9 @@ def verify_results(
             raise UserError("verify: --certificate names its study itself; leave the others out")
         _check_certificate(certificate)
         return
-    plan = None if segments is None else common.plan_of(what or "", scale)
+    if segments and what is None:
+        raise UserError("verify: --segments is of a study; name one")
+    plan = None if segments is None else common.plan_of(str(what), scale)
     if segments is None and (seed is not None or output):
         raise UserError(f"verify: {'--output' if output else '--seed'} belongs to --segments; add it, or leave this out")
     _check_files(what, scale)

@@ -226,6 +226,9 @@ def measure_novelty(
         raise model.UserError(f"novelty: {stage} is a {found['kind']} stage; name one of kind evaluate")
     if problems.parent.name not in SETS:
         raise model.UserError(f"novelty: --against {against} is a {problems.parent.name} stage; name a problem set")
+    if not (samples / "samples.parquet").exists():
+        remedy = "run its study, or get them by `interplay store pull`"
+        raise model.UserError(f"novelty: {stage} has no samples here; {remedy}")
     tested = artifact.find(RESULTS, found["deps"]["data"])
     rows = [
         (one.band, str(one.right), str(one.graphs), f"{one.copied:.1%}", f"{one.nearest:.3f}", str(one.without))

@@ -342,7 +342,7 @@ def sync_track(
             f"--to {to}: no store of MLflow{nearest_name(scheme, STORES)}; such as sqlite:///mlflow.db or https://HOST"
         )
     if study is None:
-        plans = [plan for plan in common.possible_plans() if _was_launched(plan)]
+        plans = [plan for plan in common.launched_plans() if _was_launched(plan)]
     else:
         plans = [common.plan_of(study, scale)]
         if not _is_started(plans[0]):

@@ -10,7 +10,7 @@ import sys
 import time
 from itertools import pairwise, zip_longest
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 import yaml
@@ -148,8 +148,10 @@ def run_study(
     from interplay.results import state
     from interplay.study import choices
 
-    given = words or []
-    settings = [word for word in given if re.match(r"[\w.]+=", word)]
+    given, settings, option = words or [], list[str](), ""
+    for word in given:
+        option = word if word.startswith("-") else option
+        settings += [word] if re.match(r"[\w.]+=", word) and not TAKES_PAIRS.fullmatch(option) else []
     limits = [word for word in settings if word.partition("=")[0] in choices.LIMITS]
     keys = [word for word in settings if word not in limits]
     choices.hour_limits(dict(word.split("=", 1) for word in limits))  # refused here rather than within Snakemake's messages
@@ -265,6 +267,8 @@ def _check_counts(words: list[str]) -> None:
             raise model.UserError(f"{option} {value or 'without a value'}: must be a number from 1 on, or {every}")
 
 
+TAKES_PAIRS = re.compile(r"--(resources|res|default-resources|default-res|set-[\w-]+)")
+"""Options of Snakemake that NAME=VALUE follow."""
 COMMON = re.compile(r"--(cores|jobs)(=.*)?|-[cj]\d*|-[nkq]|--(dry-run|keep-going|quiet|rerun-incomplete)")
 """Options of Snakemake that need not be looked up."""
 
@@ -276,7 +280,11 @@ def _check_options(words: list[str]) -> None:
         return
     from snakemake import cli  # half a second
 
+    def refuse(message: str) -> NoReturn:
+        raise model.UserError(f"run: {message}; see `snakemake --help`")
+
     parser = cli.get_argument_parser()
+    parser.error = refuse
     read, unknown = parser.parse_known_args(words)
     if odd := next((word for word in unknown if word.startswith("-")), None):
         known = [name for action in parser._actions for name in action.option_strings]
@@ -310,21 +318,16 @@ def _run_snakemake(words: list[str], seconds: float | None = None) -> int:
         passed = [number for number in PASSED_ON if signal.getsignal(number) != signal.SIG_IGN]  # nohup ignores SIGHUP
         before = {number: signal.signal(number, pass_on) for number in passed}
         try:
-            return _wait(process, seconds)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                return process.wait(seconds)
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGTERM)
+            return process.wait()
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
             for end in life:
                 os.close(end)
-
-
-def _wait(process: "subprocess.Popen[bytes]", seconds: float | None) -> int:
-    try:
-        return process.wait(seconds)
-    except subprocess.TimeoutExpired:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGTERM)
-        return process.wait()
 
 
 # -- report ------------------------------------------------------------------------------------------------------------
@@ -385,15 +388,7 @@ def adopt_model(
     checksum, out, made_now = (single.adopt_gguf if is_gguf else single.adopt_model)(folder, RESULTS, stage)
     parameters = artifact.record(out)["metrics"]["parameters"]
     model.print_visible(f"{'adopted' if made_now else 'here already:'} {out}, {metrics.quantity(parameters)} parameters")
-    model.print_visible(f"in {_study_file(study)}:\n")
+    place = f"{CONFIGS}/study/{study}.yaml" if study else "a study"
+    model.print_visible(f"in {place}{'' if not study or Path(place).exists() else ' (a new file)'}:\n")
     model.print_visible(f"stages:\n  {stage}: {{kind: source, sha256: {checksum}}}")
     model.print_visible(f"arms:\n  {stage}: {{path: [{stage}]}}")
-
-
-def _study_file(study: str | None) -> str:
-    """Where to write the printed lines."""
-    from interplay.study import expand
-
-    if not study:
-        return "a study"
-    return f"{CONFIGS}/study/{study}.yaml" + ("" if study in expand.studies(CONFIGS) else " (a new file)")

@@ -49,12 +49,12 @@ class StepInputs:
 
     @cached_property
     def samples(self) -> dict[tuple[int, int], list[dict[str, Any]]]:
-        """(set, index) of a source row -> its judged samples (columns of evaluate's samples.parquet), in order; the completion of
-        an episode as the transcript that a solution is."""
+        """(set, index) of a source row -> its judged samples (columns of evaluate's samples.parquet, and the digest of the
+        `evaluation`), in order; the completion of an episode as the transcript that a solution is."""
         found: dict[tuple[int, int], list[dict[str, Any]]] = {}
         for numbers, folder in self._roles("samples"):
             for sample in trajectory.read_samples(folder):
-                found.setdefault((numbers[1], sample["index"]), []).append(sample)
+                found.setdefault((numbers[1], sample["index"]), []).append(sample | {"evaluation": folder.name})
         return {row: sorted(drawn, key=lambda sample: sample["sample"]) for row, drawn in found.items()}
 
     @cached_property

@@ -269,7 +269,7 @@ def read_foreign(path: Path) -> Iterator[Trajectory]:
             if not verl and not ({"prompt", "completion"} <= row.keys() and row.keys() & {"advantage", "reward"}):
                 raise model.UserError(f"{file}: {place}: no rollout of TRL (prompt, completion, advantage), verl or verifiers")
             try:
-                one = _of_verl(row) if verl else _of_messages(row)
+                one = _checked(_of_verl(row) if verl else _of_messages(row))
             except (TypeError, ValueError, KeyError, AttributeError) as error:
                 raise model.UserError(f"{file}: {place}: {' '.join(str(error).split())}") from None
             index = prompts.setdefault(one.prompt or "", len(prompts))
@@ -277,6 +277,17 @@ def read_foreign(path: Path) -> Iterator[Trajectory]:
             drawn[one.step, index] += 1
     if not files:
         raise model.UserError(f"{path}: no {' and no '.join(endings)} in it")
+
+
+def _checked(one: Trajectory) -> Trajectory:
+    """Raises ValueError where what should be text or a number is none."""
+    if not all(isinstance(text, str) for text in (one.prompt, *(part.text for part in one.segments))):
+        raise ValueError("prompt and completion should be text")
+    if not all(isinstance(number, int | float | None) for number in (one.step, one.reward, one.advantage)):
+        raise ValueError("step, reward and advantage should be numbers")
+    if isinstance(one.step, bool) or not abs(one.step or 0) < 2**31:  # NaN is not below either
+        raise ValueError("step should be a whole number below 2**31")
+    return one
 
 
 def _of_verl(row: Mapping[str, Any]) -> Trajectory:

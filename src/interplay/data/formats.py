@@ -93,7 +93,7 @@ def parse_math(raw: dict[str, Any], where: str) -> Entry:
     """An item; its op is MATH's level, else 1; the answer is its own, or in the last box of its solution."""
     raw = {str(key).lower(): value for key, value in raw.items()}
     worked, level = raw.get("solution") or "", re.search(r"\d+", str(raw.get("level", "")))
-    answer = verdict.extract_answer(worked) if isinstance(worked, str) and "answer" not in raw else raw.get("answer")
+    answer = _boxed(worked) if isinstance(worked, str) and "answer" not in raw else raw.get("answer")
     if answer is None:
         raise ItemError("missing_field", "answer is missing, and the solution has none in a box")
     given = {"question": text_field(raw, "problem"), "answer": answer, "solution": worked}
@@ -177,6 +177,8 @@ def parse_jsonl(raw: dict[str, Any], where: str) -> Entry:
         raise ItemError("broken", "solution should be text")
     if not qa.equal(answer, [answer]):  # such as the word `the`; the letter `A` and the sign `+` are answers
         raise empty_when_normalised("answer", answer)
+    if verdict.BOX in answer:  # the last of two boxes would be read, which is not this answer
+        raise ItemError("broken", f"answer is {answer.strip()[:40]!r}: write it without the box")
     answers = dict.fromkeys([answer.strip(), *(alias.strip() for alias in aliases if alias.strip())])
     steps = tuple(line.strip() for line in solution.split("\n") if line.strip())
     problem = qa.Problem(question.strip(), tuple(answers), steps, item_name(raw) or where)
@@ -204,12 +206,19 @@ def parse_program(raw: dict[str, Any], where: str) -> Entry:
 
 
 def parse_messages(raw: dict[str, Any], where: str) -> Entry:
-    """The last message of a user is the question, the assistant's after it the solution with the answer."""
+    """The assistant's last message is the solution with the answer, the last one of a user before it the question."""
     chat = list_field(raw, "messages")
     said = _last_of(chat, "assistant")
-    marked = said.rpartition(_FINAL)[2].strip() if _FINAL in said else ""
-    answer = raw.get("answer") or verdict.extract_answer(said) or marked or said
+    while chat[-1].get("role") != "assistant":
+        chat = chat[:-1]
+    marked, given = said.rpartition(_FINAL)[2].strip() if _FINAL in said else "", raw.get("answer")
+    answer = (_boxed(said) or marked or said) if given in (None, "") else given
     return parse_jsonl({"solution": said if answer != said else "", **raw, "question": chat, "answer": answer}, where)
+
+
+def _boxed(text: str) -> str | None:
+    """What the last box of a text holds; None where there is no box: a # is no mark of an answer here."""
+    return verdict.extract_answer(text) if verdict.BOX in text else None
 
 
 def _last_of(chat: list[Any], role: str) -> str:
@@ -247,7 +256,8 @@ def parse_chat(raw: dict[str, Any], where: str) -> Entry:
     """A chat, up to the last message of its assistant."""
     chat = list_field(raw, "messages")
     _last_of(chat, transcripts.ASSISTANT)
-    said = [(message.get("role"), message["content"]) for message in chat if isinstance(message.get("content"), str)]
+    read: list[Any] = [message for message in chat if isinstance(message, dict) and isinstance(message.get("content"), str)]
+    said = [(message.get("role"), message["content"]) for message in read]
     if len(said) < len(chat) or not all(isinstance(role, str) and role for role, _ in said):
         raise ItemError("broken", "a chat should hold objects with role and content, both text")
     if empty := [place for place, (_, content) in enumerate(said, 1) if not content.strip()]:

@@ -208,8 +208,10 @@ class DatasetSpec(Model):
     """Where the file comes from: an address with a revision, a collection, or how it was made."""
 
     def hashed_version(self) -> int:
-        """One more of questions whose answers are compared as mathematics: what is not worked out is not right."""
-        return self.VERSION + (self.format not in ("hotpotqa", "musique", "2wikimultihopqa", "longbench"))
+        """One more of questions whose answers are compared as mathematics: what is not worked out is not right; and one of chats,
+        whose question is before the answer, which may be 0 and is not behind any #."""
+        compared = self.format not in ("hotpotqa", "musique", "2wikimultihopqa", "longbench")
+        return self.VERSION + compared + (self.format == "messages")
 
     @model_validator(mode="after")
     def _own_fields(self) -> "DatasetSpec":

@@ -243,7 +243,8 @@ def write_rows(path: Path | pa.NativeFile, schema: pa.Schema, rows: Iterable[Map
 
 
 def write_trajectories(path: Path | pa.NativeFile, found: Iterable[Trajectory]) -> None:
-    """Write trajectories of any origin in the schema of this module. The first has all further columns."""
+    """Write trajectories of any origin in the schema of this module. The first has all further columns, and says which are texts;
+    a text in a column of numbers is left out."""
     found = iter(found)
     some = list(itertools.islice(found, 1))
     more = {
@@ -254,7 +255,14 @@ def write_trajectories(path: Path | pa.NativeFile, found: Iterable[Trajectory]) 
     schema = schema_of([*OWN, "completion", SEGMENTS])
     for name, kind in more.items():
         schema = schema.append(pa.field(name, kind))
-    write_rows(path, schema, map(row_of, itertools.chain(some, found)))
+
+    def typed(name: str, value: Any) -> Any:
+        if more[name] == pa.string():
+            return None if value is None else str(value)
+        return None if isinstance(value, str) else value
+
+    rows = map(row_of, itertools.chain(some, found))
+    write_rows(path, schema, (row | {name: typed(name, row.get(name)) for name in more} for row in rows))
 
 
 def read_trajectories(path: Path, columns: Sequence[str] | None = None) -> Iterator[Trajectory]:

@@ -111,17 +111,19 @@ def _stop_at_end(life: int) -> None:
 
 
 class Launched:
-    """The server of a launch, as its main process holds it. At the end of its standard input no more stages follow."""
+    """The server of a launch, as its main process holds it. At the end of its standard input no more stages follow. Where there
+    can be none, as where the path of the temporary folder is too long for a socket, stages start by themselves."""
 
     def __init__(self, kinds: list[str]) -> None:
         import subprocess
         import tempfile
-        from pathlib import Path
 
-        self.folder = tempfile.mkdtemp(prefix="interplay-")
-        os.environ[ADDRESS] = str(Path(self.folder) / "socket")
+        self.folder = ""
+        self.process: subprocess.Popen[bytes] | None = None
         variables = [*(f"{name}_NUM_THREADS" for name in THREAD_VARIABLES), "VECLIB_MAXIMUM_THREADS"]  # as Snakemake sets them
-        with socket.socket(socket.AF_UNIX) as listener:
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as listener:
+            self.folder = tempfile.mkdtemp(prefix="interplay-")
+            os.environ[ADDRESS] = os.path.join(self.folder, "socket")
             listener.bind(os.environ[ADDRESS])
             listener.listen(128)
             self.process = subprocess.Popen(
@@ -139,8 +141,9 @@ class Launched:
 
         os.environ.pop(ADDRESS, None)
         shutil.rmtree(self.folder, ignore_errors=True)
-        self.process.stdin.close()  # type: ignore[union-attr]
-        self.process.wait()
+        if self.process:
+            self.process.stdin.close()  # type: ignore[union-attr]
+            self.process.wait()
 
 
 def share(arguments: list[str]) -> int:

@@ -3,7 +3,6 @@
 What exists leaves the graph: targets and inputs name only records that are missing. The main process plans; a job, which parses
 the Snakefile again, reads its own `stage.json` and nothing else, so that editing a study during a cluster run is safe."""
 
-import contextlib
 import gc
 import inspect
 import logging
@@ -98,10 +97,13 @@ class Graph:
         return list(dict.fromkeys(self._records[dep] for dep in missing if dep not in waited))
 
     def share(self, jobs: list[slurm.Shared]) -> None:
-        """Have these jobs make their stages."""
+        """Have these jobs make their stages. Where an earlier launch made all of a job, and its stages were removed since, what
+        that job left does not count: they have jobs of their own."""
         for job in jobs:
-            self.shared[job.digest] = job
-            self._records |= dict.fromkeys(job.members, str(job.folder(self.results) / slurm.MADE))
+            made = str(job.folder(self.results) / slurm.MADE)
+            if not os.path.exists(made):
+                self.shared[job.digest] = job
+                self._records |= dict.fromkeys(job.members, made)
 
     def to_make(self) -> list[Stage]:
         """The stages that are not done and that some missing report needs."""
@@ -334,8 +336,7 @@ def on_start(graph: Graph, cores: int | None = None) -> None:
         LOG.warning("interplay: %s", line)
     live.begin(graph.plans, graph.results)
     if cores and graph.site.fork_server and len(made := graph.to_make()) > 1:
-        with contextlib.suppress(OSError):  # such as a temporary folder whose path is too long for a socket
-            graph.server = forkserver.Launched([kind for kind in KINDS if any(stage.kind == kind for stage in made)])
+        graph.server = forkserver.Launched([kind for kind in KINDS if any(stage.kind == kind for stage in made)])
 
 
 def _is_no_false_alarm(record: logging.LogRecord) -> bool:

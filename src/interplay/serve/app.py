@@ -50,7 +50,7 @@ def make_app(place: data.Place) -> Starlette:
         def endpoint(request: Request) -> Response:
             try:
                 response = answer(place, request)
-            except (model.UserError, OSError, KeyError) as error:
+            except (model.UserError, OSError, KeyError, ValueError) as error:  # pyarrow's of a damaged file is a ValueError
                 response = _refusal(request, error)
             response.headers.update({"Content-Security-Policy": OWN, **HEADERS, **response.headers})
             return response
@@ -58,7 +58,7 @@ def make_app(place: data.Place) -> Starlette:
         return Route(path, endpoint, methods=["GET"])
 
     routes = [
-        route("/", _index),
+        route("/", lambda place, request: _page("index.html.jinja")),
         route("/study", _study),
         route("/stage/{digest}", _stage),
         route("/compare", _compare),
@@ -120,6 +120,14 @@ def _folder(place: data.Place, request: Request) -> Path:
     return found[0]
 
 
+def _planned_stage(place: data.Place, request: Request) -> tuple[Plan, Path]:
+    """The plan that a request names, and the folder of its stage. Raises UserError for a stage of others."""
+    folder, plan = _folder(place, request), _plan(place, request.query_params)
+    if folder.name not in plan.stages:
+        raise model.UserError(f"{folder.name} is no stage of {plan.study} at scale {plan.scale}")
+    return plan, folder
+
+
 def _arm(place: data.Place, address: str) -> tuple[Plan, str]:
     """The plan and the name of an arm, given as `study/arm`."""
     known = {one["address"]: one for one in data.arm_names(place)}
@@ -129,10 +137,6 @@ def _arm(place: data.Place, address: str) -> tuple[Plan, str]:
 
 
 # -- answers -----------------------------------------------------------------------------------------------------------
-
-
-def _index(place: data.Place, request: Request) -> Response:
-    return _page("index.html.jinja")
 
 
 def _static(place: data.Place, request: Request) -> Response:
@@ -161,10 +165,7 @@ def _curves(place: data.Place, request: Request) -> Response:
 def _stage(place: data.Place, request: Request) -> Response:
     from interplay.report.inspect import stage_view
 
-    folder, given = _folder(place, request), request.query_params
-    plan = _plan(place, given)
-    if folder.name not in plan.stages:
-        raise model.UserError(f"{folder.name} is no stage of {plan.study} at scale {plan.scale}")
+    plan, folder = _planned_stage(place, request)
     known = plan.stages_json()
     text = stage_view.stage_card(folder.name, None, known, [f"{plan.study}.{plan.scale}"], place.results, place.logs, False)
     stage = plan.stages[folder.name]
@@ -173,8 +174,7 @@ def _stage(place: data.Place, request: Request) -> Response:
 
 def _stage_state(place: data.Place, request: Request) -> Response:
     """State, cause and log of a stage."""
-    folder = _folder(place, request)
-    plan = _plan(place, request.query_params)
+    plan, folder = _planned_stage(place, request)
     seen = progress.watch_stages(plan, place.results, place.logs)
     rows = data.live_rows(plan, [one for one in seen if one.stage.digest == folder.name])
     return JSONResponse({**rows[0], "log": data.log_tail(place, folder.parent.name, folder.name)})

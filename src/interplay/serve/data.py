@@ -2,7 +2,7 @@
 stages, curves, causes and warnings. Nothing is written or planned: an edit of a study's file does not change what runs."""
 
 import functools
-import json
+import math
 import os
 import re
 from collections import Counter
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from interplay.core import artifact, execution, model
+from interplay.core import artifact, execution, metrics as core_metrics, model
 from interplay.core.keys import extended_studies, parse_model
 from interplay.kinds import table
 from interplay.report.spec import ReportSpec
@@ -276,38 +276,45 @@ def _same(points: Mapping[Series, dict[str, list[float]]]) -> list[list[str]]:
 
 
 def _points(lines: progress.Lines, metric: str) -> dict[str, list[float]]:
-    """Steps and values, thinned to means over equal parts."""
-    pairs = [(line["step"], line[metric]) for line in lines if metric in line]
+    """Steps and finite values, thinned to means over equal parts."""
+    pairs = [(line["step"], line[metric]) for line in lines if math.isfinite(line.get(metric, math.nan))]
     size = -(-len(pairs) // POINTS) or 1
     parts = [pairs[at : at + size] for at in range(0, len(pairs), size)]
     means = [(part[-1][0], sum(value for _, value in part) / len(part)) for part in parts]
     return {"x": [x for x, _ in means], "y": [y for _, y in means]}
 
 
-def read_lines(folder: Path) -> list[dict[str, float]]:
-    """The lines of a metrics.jsonl, read anew when the file has grown."""
+def read_lines(folder: Path) -> progress.Lines:
+    """The lines of a metrics.jsonl, read anew when the file has changed."""
     try:
         known = os.stat(folder / "metrics.jsonl")
     except OSError:
         return []
-    return _lines(folder / "metrics.jsonl", known.st_mtime_ns, known.st_size)
+    kept, state = _last_reading(folder), (known.st_mtime_ns, known.st_size)
+    if (lines := kept.get(state)) is None:
+        lines = core_metrics.read(folder)
+        kept.clear()
+        kept[state] = lines
+    return lines
 
 
 @functools.lru_cache(512)
-def _lines(path: Path, when: int, size: int) -> list[dict[str, float]]:
-    with open(path, encoding="utf-8", errors="replace") as handle:
-        whole = [line for line in handle.read(size).split("\n") if line.startswith("{") and line.endswith("}")]
-    return [json.loads(line) for line in whole]
+def _last_reading(folder: Path) -> dict[tuple[int, int], progress.Lines]:
+    """Time and size of the file -> its lines. No earlier reading is kept: a file may grow at every look."""
+    return {}
 
 
 # -- one stage, and arms -----------------------------------------------------------------------------------------------
 
 
 def arm_names(place: Place) -> list[dict[str, str]]:
-    """The arms of all launched studies: `{arm: "edge/rl_edge", study, scale}`."""
+    """The arms of all launched studies that can be read: `{arm: "edge/rl_edge", study, scale}`."""
     found = []
     for study, scale in state.launched_studies(place.results):
-        plan = launched_plan(place, study, scale)
+        try:
+            plan = launched_plan(place, study, scale)
+        except model.UserError:  # such as a key that is no more: its own page says so
+            continue
         for arm in plan.report_spec().arm_names():
             found.append({"address": f"{plan.at}/{arm}", "arm": arm, "study": study, "scale": scale})
     return found

@@ -137,17 +137,13 @@ def modulus_of(family: str, graph: str) -> int | None:
 def _masked(form: Form) -> float:
     modulus = modulus_of(form.family, form.graph)
     if modulus:
-        fitting = [value for value in range(modulus) if fits_format(str(value), form.mask)]
+        values = [str(value) for value in range(modulus) if len(str(value)) == len(form.mask)]
+        fitting = [one for one in values if all(shown in (HIDDEN, c) for shown, c in zip(form.mask, one, strict=True))]
         return 1 / max(len(fitting), 1)
     ways = 1.0
     for shown, character in zip(form.mask, form.gold, strict=True):
         ways *= (10 if character.isdigit() else 26) if shown == HIDDEN else 1
     return 1 / ways
-
-
-def fits_format(value: str, mask: str) -> bool:
-    """Whether a value fits a mask."""
-    return len(value) == len(mask) and all(shown in (HIDDEN, c) for shown, c in zip(mask, value, strict=True))
 
 
 # Text.

@@ -108,7 +108,7 @@ class Live:
         if plan.report in self.opened or not is_mirrored(plan, self.results, self.uri):
             mirror = self.mirror(plan)
             mark_mirrored(plan, self.results, self.uri, mirror.everything(), mirror.experiment)
-        if experiment := mirrored_experiment(plan, self.results, self.uri):
+        if experiment := _entry(plan, self.results, self.uri).get("experiment"):
             self._say_address(plan, experiment, "end")
 
     def _guarded(self, step: Any) -> None:
@@ -219,11 +219,6 @@ def mark_mirrored(plan: Plan, results: Path, uri: str, states: dict[str, str], e
     entry = {"plan": plan.report, "stages": states, "experiment": experiment}
     known.setdefault(_store(uri), {})[f"{plan.study}.{plan.scale}"] = entry
     artifact.write_json(results / NAME, known)
-
-
-def mirrored_experiment(plan: Plan, results: Path, uri: str) -> str:
-    """Id of the experiment that a study was mirrored into; empty where it was not."""
-    return str(_entry(plan, results, uri).get("experiment", ""))
 
 
 def forget_mirrored(plan: Plan, results: Path, uri: str) -> None:

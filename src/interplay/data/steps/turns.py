@@ -186,7 +186,6 @@ def library_of_samples(spec: steps.Experience, rows: list[Row], inputs: StepInpu
     PermanentError where no sample is of the kind that is kept."""
     made = []
     for row, samples in logged_samples(spec, rows, inputs):
-        source = inputs.folders[f"samples.{inputs.number}.{row.set}.0"].name
         for one in samples:
             paid = [part.reward for part in segments_of(one) if part.kind == "action"]
             for turn, read, said, last in _parts(spec, row, one["completion"]):
@@ -196,9 +195,8 @@ def library_of_samples(spec: steps.Experience, rows: list[Row], inputs: StepInpu
                     continue
                 right = pays if spec.turns != "all" else bool(one[spec.by])
                 outcome = spec.right if right else spec.wrong
-                made.append(
-                    _entry(spec, row, read, said, last, Source(source, inputs.row_name(row), one["sample"], turn, outcome))
-                )
+                source = Source(one["evaluation"], inputs.row_name(row), one["sample"], turn, outcome)
+                made.append(_entry(spec, row, read, said, last, source))
     if not made:
         kept = f"{spec.keep} by {spec.by}" + ("" if spec.turns == "all" else f" with {spec.turns} turns")
         raise model.PermanentError(f"{spec.name}: none of the episodes of {len(rows)} rows is {kept}; sample more, or keep: all")

@@ -196,7 +196,8 @@ def is_formula(text: str) -> bool:
 def _is_formula(node: ast.expr, powers: int = 0) -> bool:
     """Of a part, within so many powers."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
-        small = not any(isinstance(one, ast.Constant) and not is_small(one.value) for one in ast.walk(node.right))
+        constants = [one.value for one in ast.walk(node.right) if isinstance(one, ast.Constant)]
+        small = all(isinstance(value, int | float) and abs(value) <= LARGEST for value in constants)
         plain = not any(isinstance(one, ast.Call | ast.Add | ast.Mult | ast.Pow) for one in ast.walk(node.right))
         return powers < 2 and small and plain and all(_is_formula(one, powers + 1) for one in (node.left, node.right))
     if isinstance(node, ast.BinOp):
@@ -208,11 +209,6 @@ def _is_formula(node: ast.expr, powers: int = 0) -> bool:
         known = isinstance(node.func, ast.Name) and node.func.id in FUNCTIONS and len(node.args) == 1 and not node.keywords
         return known and _is_formula(node.args[0], powers)
     return isinstance(node, ast.Name) or (isinstance(node, ast.Constant) and type(node.value) in (int, float))
-
-
-def is_small(value: object) -> bool:
-    """Whether a constant may be in an exponent."""
-    return isinstance(value, int | float) and abs(value) <= LARGEST
 
 
 def verify_puzzle(problem: Puzzle, completion: str, options: Verify) -> Verdict:

@@ -77,7 +77,7 @@ class TwentyQuestions(Model):
     """Key of the names."""
     attributes: Annotated[int, Field(ge=1, le=MOST_ATTRIBUTES)] = 6
     """Attributes that an object has or lacks, at most 8."""
-    names: Annotated[Count, Field(ge=MOST_OBJECTS)] = 40
+    names: Annotated[Count, Field(ge=MOST_OBJECTS, le=facts.MOST_NAMES)] = 40
     """Names that objects can have, 16 at least."""
 
     def ops(self) -> facts.Range:

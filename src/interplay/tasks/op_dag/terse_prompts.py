@@ -56,7 +56,7 @@ def parse_prompt(text: str, task: spec.OpDag) -> dag.Problem | str:
     asked = (
         len(goal) == 1 and goal in terse.node_letters(task) and any(name == mode and share for name, share in task.modes.items())
     )
-    stated = not equals or _is_value(given, task)
+    stated = not equals or (_GIVEN.fullmatch(given) is not None and (task.modulus is None or int(given) < task.modulus))
     if not ask or not asked or not stated or len(defined) < len(found) or unknowns != (mode == dag.REVERSE):
         return GRAMMAR
     places = {one.name: place for place, one in enumerate(defined)}
@@ -127,10 +127,6 @@ def _constant(operand: object, task: spec.OpDag) -> int | None:
     if not isinstance(operand, tuple) or len(operand) != 2 or operand[0]:
         return None
     return operand[1] if task.modulus is None or operand[1] < task.modulus else None
-
-
-def _is_value(text: str, task: spec.OpDag) -> bool:
-    return _GIVEN.fullmatch(text) is not None and (task.modulus is None or int(text) < task.modulus)
 
 
 def _topological_order(defined: list[Defined], parents: list[list[int]]) -> list[int] | None:
