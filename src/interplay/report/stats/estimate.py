@@ -355,10 +355,6 @@ def plain_number(item: object) -> object:
 # Numbers that runs record of themselves, such as the entropy at the end of RL: one per run, of no prompts.
 
 
-Found = tuple[float, str, str]
-"""The number, the digest of its stage, and that of its base."""
-
-
 def recorded_estimate(results: Results, stage: str, key: str, arm: str, against: str | None = None) -> Estimate:
     """Mean over the bases of `key`, a number or `A - B`, in the record of the stage `stage` of an arm, or of the differences to
     `against` paired by seed, with Student's interval; where all seeds share one base over its runs. One run for all seeds has no
@@ -385,8 +381,8 @@ def recorded_estimate(results: Results, stage: str, key: str, arm: str, against:
     return found._replace(low=low, high=high, over=target(found.bases, found.models), detectable=effect, spread=spread)
 
 
-def _recorded_number(results: Results, stage: str, key: str, arm: str, seed: int) -> Found | str:
-    """The number of one run, or why there is none."""
+def _recorded_number(results: Results, stage: str, key: str, arm: str, seed: int) -> tuple[float, str, str] | str:
+    """The number of one run, with the digests of its stage and of its base, or why there is none."""
     planned = next((row for row in results.spec.rows_of(arm) if row.seed == seed), None)
     on_path = [one.digest for one in planned.path if one.name == stage] if planned else []
     if not on_path:
