@@ -1,5 +1,6 @@
 """Claims on what runs record of themselves."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,12 @@ PLAIN, BOLD = [0.30, 0.32, 0.34], [0.50, 0.55, 0.54]
 
 
 def results(
-    root: Path, plain: list[float] = PLAIN, bold: list[float] = BOLD, shared: bool = False, key: str = "entropy_last"
+    root: Path,
+    plain: list[float] = PLAIN,
+    bold: list[float] = BOLD,
+    shared: bool = False,
+    key: str = "entropy_last",
+    more: Mapping[str, float] = {},
 ) -> Results:
     inputs: dict[str, Path] = {"e": study.write_evaluation(root, "e", {4: [2] * 20}, n=16)}
     arms = []
@@ -25,7 +31,7 @@ def results(
         for name, values in (("plain", plain), ("bold", bold)):
             run = f"{name[0]}{0 if shared else seed}"
             if run not in inputs:
-                inputs[run] = study.write_record(root, run, "rl", {}, {key: values[seed], "steps": 4})
+                inputs[run] = study.write_record(root, run, "rl", {}, {key: values[seed], "steps": 4, **more})
             arms.append(study.arm(name, seed, [f"base:pretrain:m{seed}", f"rl:rl:{run}"], "e"))
     return frame.read_results(study.spec(arms), inputs)
 
@@ -47,6 +53,24 @@ def test_a_difference_is_paired_by_seed(tmp_path: Path, bound: dict[str, float],
     assert judged.estimate.value == pytest.approx(0.21)
     assert (judged.estimate.low, judged.estimate.high) == (pytest.approx(0.16697, abs=1e-5), pytest.approx(0.25303, abs=1e-5))
     assert judged.estimate.digests == ("b0", "p0", "b1", "p1", "b2", "p2")
+
+
+def test_one_number_of_a_record_less_another_is_how_far_a_run_moved(tmp_path: Path) -> None:
+    found = results(tmp_path, more={"entropy_first": 0.2})
+    judged = judge(found, value="entropy_last - entropy_first", arm="bold", at_least=0.2)
+    assert (judged.verdict, judged.estimate.value) == ("supported", pytest.approx(0.33))  # .30, .35, .34
+    assert judged.estimate.high - judged.estimate.low == pytest.approx(2 * 4.3027 * 0.026458 / 3**0.5, abs=1e-4)
+    both = judge(found, difference="entropy_last - entropy_first", arm="bold", against="plain", at_least=0.1)
+    assert both.estimate.value == pytest.approx(0.21)
+    gone = judge(found, value="entropy_last - entropy_frst", arm="bold", at_least=0.2)
+    assert "has no 'entropy_frst'; did you mean" in gone.reason
+
+
+def test_a_share_that_falls_has_an_interval_below_0(tmp_path: Path) -> None:
+    found = results(tmp_path, bold=[0.1, 0.3, 0.2], key="reward_last", more={"reward_first": 0.5})
+    judged = judge(found, value="reward_last - reward_first", arm="bold", at_most=0.0)
+    assert judged.estimate.value == pytest.approx(-0.3)
+    assert judged.estimate.low == pytest.approx(-0.3 - 4.3027 * 0.1 / 3**0.5, abs=1e-4)
 
 
 def test_a_value_may_lie_anywhere_and_is_told_as_it_is(tmp_path: Path) -> None:

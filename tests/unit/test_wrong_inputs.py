@@ -441,6 +441,9 @@ PREMISES = {
     "a number that a stage does not record": recorded(
         "test.value", "'tokns'", "'tokens'", value="tokns", recorded="base", arm="rl_edge", at_least=1.0
     ),
+    "the second number of a difference that a stage does not record": recorded(
+        "test.value", "'reward_frst'", "'reward_first'", value="reward_last - reward_frst", recorded="rl", arm="rl_edge", at_least=0.1
+    ),
     "credit that is not judged": recorded(
         "test.value", "'credit/auc_last'", "rl of rl_edge", value="credit/auc_last", recorded="rl", arm="rl_edge", at_least=0.5
     ),

@@ -21,7 +21,7 @@ class Test(Model):
     """A band, or `op:N` for a single op."""
     recorded: Annotated[str | None, Since(None)] = None
     """In place of a band a stage of the arms' paths: the metric is a key of the metrics in its record, such as
-    entropy_last, length_last or reward_last of stage rl."""
+    entropy_last of stage rl, or one minus another, `reward_last - reward_first`."""
     arm: str
     """The arm that is judged."""
     against: str | None = None

@@ -136,14 +136,20 @@ LOGGED = tuple(Logged(**row) for row in json.loads(Path(__file__).with_name("log
 """What runs log and record of themselves. Other keys are written as they are, and nothing is known of their support."""
 
 
+MINUS = " - "
+"""Between two keys of one record: `reward_last - reward_first` is how far the reward of a run rose."""
+
+
 def logged_measure(key: str) -> Measure:
-    """How a key of `metrics.jsonl` or of a record is written, and what its mean cannot leave."""
+    """How a key of `metrics.jsonl` or of a record, or the difference of two, is written, and what its mean cannot leave."""
+    key, _, other = key.partition(MINUS)
     found = (
         FRACTION if row.measure == "fraction" else RAW
         for row in LOGGED
         if re.fullmatch(rf"(eval_)?({row.name})(_first|_last)?", key)
     )
-    return next(found, RAW)
+    measure = next(found, RAW)
+    return dataclasses.replace(measure, support=measure.support_of_differences) if other else measure
 
 
 def logged_heading(key: str) -> str:

@@ -14,6 +14,7 @@ from interplay.kinds.table import KINDS, MODELS
 from interplay.report.claim_spec import Premise, Test
 from interplay.report.display_spec import Target
 from interplay.report.metric_spec import is_of_run
+from interplay.report.shown_spec import MINUS
 from interplay.report.spec import ReportArm
 from interplay.rl.spec import RLSpec
 from interplay.study import arms, sets
@@ -289,12 +290,13 @@ def _check_recorded_number(read: Read, arm: str, stage: Stage) -> None:
     known, key = row.recorded(stage.spec), read.place.key(read.key)
     if known is None:
         return
-    if read.number not in known and not any(one.endswith("/") and read.number.startswith(one) for one in known):
-        near = nearest_name(read.number, known)
-        raise key.error(f"the record of {read.stage} of {arm}, of kind {stage.kind}, has no such number{near}", read.number)
     held_out = row.references is not None and "validation" in study_keys.marks(row.references)
-    if held_out and read.number.startswith("eval_") and "validation" not in stage.deps:
-        raise key.error(f"{read.stage} of {arm} has no held-out problems; give stages.{read.stage} `validation`", read.number)
+    for number in read.number.split(MINUS, 1):
+        if number not in known and not any(one.endswith("/") and number.startswith(one) for one in known):
+            near = nearest_name(number, known)
+            raise key.error(f"the record of {read.stage} of {arm}, of kind {stage.kind}, has no such number{near}", number)
+        if held_out and number.startswith("eval_") and "validation" not in stage.deps:
+            raise key.error(f"{read.stage} of {arm} has no held-out problems; give stages.{read.stage} `validation`", number)
 
 
 # Targets of learning curves.

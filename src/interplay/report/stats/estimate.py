@@ -9,7 +9,7 @@ import pandas as pd
 from interplay.core import model
 from interplay.core.metrics import round_significant
 from interplay.report.metric_spec import is_of_run, measure_of
-from interplay.report.shown_spec import logged_measure
+from interplay.report.shown_spec import MINUS, logged_measure
 from interplay.report.stats import budget, intervals
 from interplay.report.stats.frame import Key, Results, held_rows, is_held, lacked_band, num_relevant, prompt_scores, seeds
 from interplay.report.stats.intervals import Spread, Support, crossed_spread, nested_spread
@@ -357,9 +357,9 @@ Found = tuple[float, str, str]
 
 
 def recorded_estimate(results: Results, stage: str, key: str, arm: str, against: str | None = None) -> Estimate:
-    """Mean over the bases of `key` in the record of the stage `stage` of an arm, or of the differences to `against` paired by
-    seed, with Student's interval; where all seeds share one base over its runs. One run for all seeds has no interval, nor have
-    several that all record one number, but for shares, which that many equal runs bound."""
+    """Mean over the bases of `key`, a number or `A - B`, in the record of the stage `stage` of an arm, or of the differences to
+    `against` paired by seed, with Student's interval; where all seeds share one base over its runs. One run for all seeds has no
+    interval, nor have several that all record one number, but for shares, which that many equal runs bound."""
     parts: dict[int, _Part] = {}
     missing = absent_arm(results, arm)
     for seed in _replicated(results, [arm] if against is None else [arm, against], None, missing):
@@ -392,6 +392,9 @@ def _recorded_number(results: Results, stage: str, key: str, arm: str, seed: int
     if digest not in results.records:
         return f"stage {stage} of {arm} at seed {seed} is not there: {results.why.get(digest, digest)}"
     values_of = results.records[digest]["metrics"]
-    if not isinstance(values_of.get(key), int | float):
-        return f"the record of {stage} {digest} has no '{key}'{model.nearest_name(key, values_of)}"
-    return float(values_of[key]), digest, planned.path[0].digest if planned else ""
+    numbers = {one: values_of.get(one) for one in key.split(MINUS)}
+    for one, number in numbers.items():
+        if not isinstance(number, int | float):
+            return f"the record of {stage} {digest} has no '{one}'{model.nearest_name(one, values_of)}"
+    first, *others = map(float, numbers.values())
+    return first - sum(others), digest, planned.path[0].digest if planned else ""
