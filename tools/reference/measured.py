@@ -172,7 +172,7 @@ class Summarised(Measured):
     def judge(self, claim: Claim) -> tuple[str, str]:
         """By the interval as it is committed; withdrawn and idle arms first."""
         test = claim.test
-        asked = (test.arm, test.against or "", test.band, test.metric)
+        asked = (test.arm, test.against or "", test.recorded or test.band, test.metric)
         entry = self._entry(*asked)
         if entry and "withdrawn" in entry:
             return entry["verdict"], f"{entry['withdrawn'].reason}: {entry['withdrawn'].because}"

@@ -131,7 +131,8 @@ def _verdict(figure: Figure, row: Published, source: Measured, asked: tuple[str,
     if against and (full := _no_room(row, source, asked)):
         return claim_spec.NOT_TESTED, full
     if own is None or (own.effect is None and not by_claim):
-        test = {"difference": metric, "arm": arm, "against": against, "band": band}
+        place = "recorded" if row.at == "step" else "band"
+        test = {"difference": metric, "arm": arm, "against": against, place: band}
         requires = own.requires if own else []
         own = Claim.model_validate({"says": row.curve, "published": {"effect": row.value}, "test": test, "requires": requires})
     word, reason = source.judge(own)
