@@ -1,5 +1,6 @@
 """Claims on what runs record of themselves."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -86,6 +87,21 @@ def test_what_no_record_tells_is_not_judged_and_says_why(tmp_path: Path) -> None
     judged = judge(results(tmp_path), **{**DIFFERENCE, "difference": "entropy_lst"}, at_least=0.1)
     assert judged.verdict == "not judged"
     assert "the record of rl b0 has no 'entropy_lst'; did you mean" in judged.reason
+
+
+def test_the_picture_of_what_has_no_bounds_is_marked_where_its_numbers_are(tmp_path: Path) -> None:
+    claims = ({"value": "entropy_last", "at_most": 0.6}, {"value": "entropy_last - entropy_first", "at_least": -0.6})
+    found = results(tmp_path, more={"entropy_first": 0.7})
+    marks = []
+    for test in claims:
+        judged = judge(found, arm="bold", **test)
+        (shown,) = headline.forest_rows(answers.Answer(found, [judged], {}, {}, [], {}))
+        labels = re.findall(r'<text x="([0-9.]+)"[^>]*>([^<]+)</text>', shown["picture"])
+        marks.append({text.replace("−", "-"): float(x) for x, text in labels})
+        dot = float(re.search(r'cx="([0-9.]+)"', shown["picture"])[1])
+        (x, low), (y, high) = sorted((x, float(text)) for text, x in marks[-1].items())
+        assert dot == pytest.approx(x + (judged.estimate.value - low) / (high - low) * (y - x), abs=0.2)
+    assert [sorted(map(float, one)) for one in marks] == [[0.0, 0.6], [-0.6, 0.0]]
 
 
 def test_one_run_for_all_seeds_has_no_interval(tmp_path: Path) -> None:

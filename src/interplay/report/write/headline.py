@@ -288,8 +288,9 @@ def _row(results: frame.Results, item: contrast.JudgedClaim, reach: Mapping[Meas
     unit, claimed = measure.unit_of(signed), item.claim.bounds
     shown = bool(found.seeds)
     scale = (-reach[measure], reach[measure]) if signed and shown else (0.0, 1.0)
-    if not signed and not measure.bounded:
-        scale = (0.0, _reach(item, measure))
+    if not signed and measure.support != SHARE.support:
+        far = _reach(item, measure)
+        scale = (-far if any(-math.inf < end < 0 for end in (found.low, found.value, *claimed)) else 0.0, far)
     interval = text.interval_text(found, signed, test.metric, False) if shown and not math.isnan(found.low) else ""
     published = _published(item.claim, unit)
     asserted = f"claimed {_range(*claimed, measure, unit)}" if item.claim.effect is None else f"published {published}"
@@ -355,7 +356,8 @@ def forest_svg(
         return round(4 + (WIDTH - 8) * (min(max(number, low), high) - low) / (high - low), 1)
 
     left, right = at(claimed[0]), at(claimed[1])
-    marks = list(dict.fromkeys([*(number for number in claimed if math.isfinite(number)), *([0.0] if signed else [0.0, 1.0])]))
+    ends = (0.0, 1.0) if scale == SHARE.support else (0.0,)
+    marks = list(dict.fromkeys(number for number in (*claimed, *ends) if math.isfinite(number)))
     bar = (
         []
         if math.isnan(found.low)
