@@ -356,8 +356,8 @@ def contradicted(found: dict[str, Any], plan: Plan, results: Path) -> list[str]:
 def read_certificate(file: Path) -> dict[str, Any]:
     """Raises UserError where the file is none."""
     found = artifact.read_json(file)
-    wanted = {"study": str, "scale": str, "lock": str, "segments": int, "drawn": int, "seed": int, "result": str, "checked": list}
-    wanted, keys = {**wanted, "machine": dict}, [*Segment._fields, "difference", "numerics"]
+    texts, counts = dict.fromkeys(("study", "scale", "lock", "result"), str), dict.fromkeys(("segments", "drawn", "seed"), int)
+    wanted, keys = {**texts, **counts, "checked": list, "machine": dict}, [*Segment._fields, "difference", "numerics"]
     if not isinstance(found, dict) or (wrong := [key for key, kind in wanted.items() if not isinstance(found.get(key), kind)]):
         raise model.UserError(f"{file}: not a certificate{f'; {wrong[0]} is missing' if isinstance(found, dict) else ''}")
     if not all(isinstance(one, dict) and set(keys) <= one.keys() for one in found["checked"]):
