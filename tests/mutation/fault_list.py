@@ -278,7 +278,7 @@ EVALUATION = [
 
 REPORT = [
     fault("share_level", "stats.beta.ppf(self.level / 2, right,", "stats.beta.ppf(self.level, right,", "report_stats"),
-    fault("t_level", "stats.t.isf(level / 2, freedom)", "stats.t.isf(level, freedom)", "report_stats"),
+    fault("t_level", "stats.t.isf(level / 2 / count, freedom)", "stats.t.isf(level / count, freedom)", "report_stats"),
     fault("t_freedom", "t_quantile(len(values) - 1) * values.std", "t_quantile(len(values)) * values.std", "report_stats"),
     fault("prompts_left_out", "np.sqrt(self.between + self.within)", "np.sqrt(self.between)", "report_stats"),
     fault("holm", "np.arange(len(p), 0, -1)))", "len(p)))", "report_contrast", "report_stats"),

@@ -120,6 +120,8 @@ TOGETHER: dict[tuple[str, str], dict[str, Any]] = {
     ("FormatLadderSampler", "promotion"): {"promotion": "fixed", "rate": None},
     ("Test", "value"): {"value": "answer_pass@1"},
     ("Target", "curve"): {"curve": "answer_pass@1"},
+    ("Beginning", "template"): {"template": "{prompt}\n{hint}"},
+    ("Controls", "value"): {"value": "answer_pass@1"},
     ("Failing", "above"): {"below": None, "above": 0.5},
     ("Above", "value"): {"value": "answer_pass@1"},
     ("Headroom", "value"): {"value": "answer_pass@1"},

@@ -97,7 +97,7 @@ def test_turns_pay_what_they_are_worth_with_the_penalty_token_by_token() -> None
 def test_a_row_that_goes_on_earns_no_reward_yet() -> None:
     shaped = torch.tensor([[-0.1, -0.2]], dtype=torch.float64)
     batch = batch_of([0.7], [0], [2], shaped=shaped, unfinished=torch.tensor([True]))
-    close(earned(batch, exact.FAST), [[-0.1, 0.0]])
+    close(earned(batch, exact.FAST), [[-0.1, -0.2]])
 
 
 # The penalty in the reward.
