@@ -99,7 +99,28 @@ def test_selection_by_pass_rate_evaluates_every_candidate_on_the_validation_set(
     assert set(deps) == {"init", *(f"evaluation.{number}.0" for number in range(3))}
 
 
+ALONG = "targets: {half: {stage: rl, curve: strict_pass@1, evaluation: along, band: edge, level: 0.5}}\nfigures:"
+
+
+def test_a_target_on_evaluations_along_a_stage_names_a_band_and_a_metric_of_theirs(tmp_path: Path) -> None:
+    assert plan(tmp_path, ("figures:", ALONG)).report_spec().targets["half"].band == "edge"
+    for change in (("strict_pass@1", "strict_pass@4"), ("band: edge", "band: 'op:2'"), ("band: edge, ", "")):
+        plan(tmp_path, ("figures:", ALONG.replace(*change)))
+
+
 REFUSED = {
+    "a target on a band that the evaluation lacks": (
+        ("figures:", ALONG.replace("band: edge", "band: egde")), "targets.half.band = 'egde': no such band of along; did you mean 'edge'",
+    ),
+    "a target on an op that the evaluation lacks": (
+        ("figures:", ALONG.replace("band: edge", "band: 'op:99'")), "targets.half.band = 'op:99': no problem of along has 99 ops",
+    ),
+    "a target on more samples than the evaluation has": (
+        ("figures:", ALONG.replace("@1", "@64")), "targets.half.curve = 'strict_pass@64': evaluation along has 4 samples per prompt",
+    ),
+    "a target on what the evaluation does not record": (
+        ("figures:", ALONG.replace("strict_pass@1", "probe:x")), "targets.half.curve = 'probe:x': evaluation along ",
+    ),
     "a step that is not kept": (("base@20", "base@21"), "no checkpoint is kept at step 21; kept: 20, 40"),
     "a step that is no number": (("base@20", "base@end"), "must be stage@step"),
     "a misspelt stage": (("base@20", "bass@20"), "did you mean 'base'"),
