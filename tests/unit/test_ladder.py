@@ -1,6 +1,7 @@
 """Kept checkpoints in a plan: paths that start from one, evaluations along a stage, selection; and samples that come in blocks."""
 
 import itertools
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from interplay.report.display_spec import Figure
 from interplay.report.draw import curves
 from interplay.report.stats import frame
 from interplay.report.stats.estimate import value
+from interplay.study import sets
 from interplay.study.expand import plan_study
 from interplay.study.plan import Plan, Stage
 
@@ -106,6 +108,15 @@ def test_a_target_on_evaluations_along_a_stage_names_a_band_and_a_metric_of_thei
     assert plan(tmp_path, ("figures:", ALONG)).report_spec().targets["half"].band == "edge"
     for change in (("strict_pass@1", "strict_pass@4"), ("band: edge", "band: 'op:2'"), ("band: edge, ", "")):
         plan(tmp_path, ("figures:", ALONG.replace(*change)))
+
+
+def test_the_ops_of_a_set_with_a_calibrated_band_are_not_known_to_a_plan(tmp_path: Path) -> None:
+    made = plan(tmp_path)
+    digest = next(digest for digest, stage in made.stages.items() if stage.label == "data.test")
+    whole = made.stages[digest]
+    assert sets.all_ops(made.stages, [digest]) == {op for ops in whole.spec.bands.values() for op in ops}
+    changed = replace(whole, spec=whole.spec.model_copy(update={"calibrated": {"hard": [9]}}))
+    assert sets.all_ops({digest: changed}, [digest]) == set()
 
 
 REFUSED = {
