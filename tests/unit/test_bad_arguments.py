@@ -136,6 +136,14 @@ def test_damaged_samples_are_refused_with_the_remedy(content: bytes, lab: Lab, c
     assert said.endswith(f"remove results/evaluate/{out.name} to make it again\n")
 
 
+def test_rollouts_of_the_users_own_are_never_to_be_removed(tmp_path: Path, lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/rollouts.parquet").write_bytes(b"PAR1")
+    said = refusal(capsys, "rollouts", str(tmp_path / "mine"))
+    assert said.startswith(f"interplay: {tmp_path / 'mine'}: not readable (")
+    assert "remove" not in said
+
+
 def test_segments_are_drawn_of_a_study_that_is_named(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
     assert refusal(capsys, "verify", "--segments", "2") == "interplay: verify: --segments is of a study; name one\n"
 

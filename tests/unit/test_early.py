@@ -26,6 +26,8 @@ def test_rewards_that_are_equal_for_five_steps_are_named_with_their_number_and_m
     (one,) = progress.warnings_of(run)
     assert one.name == "equal rewards"
     assert one.text.startswith("all rewards of each group equal for 7 steps (mean 0)")
+    (other,) = progress.warnings_of([{"step": 0, "loss": 1.0}, *run[1:]])
+    assert other.text.startswith("all rewards of each group equal for 7 steps"), "a line without rewards is no such step"
     assert names(run[:5]) == [], "four steps are no warning yet"
     assert names([*run, {"step": 9, "effective_ratio": 0.1}]) == [], "nor is a run that has found a difference again"
 

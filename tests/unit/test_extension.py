@@ -484,3 +484,29 @@ def test_a_trainer_of_the_users_own_is_a_stage_of_a_path(tmp_path: Path) -> None
     broken = made.spec.model_copy(update={"source": made.spec.source.replace('"copied": 1', '"copied": "x"')})
     with pytest.raises(UserError, match=r"mine\.py:copied: must return metrics, finite numbers by name; 'copied' is none"):
         loop.run_custom_trainer(broken, {"init": tmp_path / "base"}, tmp_path / "out", Run())
+
+
+def test_a_library_is_compiled_elsewhere_where_the_package_cannot_be_written_and_none_of_others_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package, elsewhere = tmp_path / "package", tmp_path / "elsewhere"
+    for place in (package, elsewhere):
+        place.mkdir()
+    (package / "one.c").write_text("int one(void) { return 1; }")
+
+    def compile_one(compiler: list[str], sources: list[Path], flags: list[str], path: Path) -> None:
+        if path.is_relative_to(package):
+            raise OSError(30, "Read-only file system")
+        path.write_bytes(b"")
+
+    monkeypatch.setattr(extension, "_compile", compile_one)
+    monkeypatch.setattr(extension.tempfile, "tempdir", str(elsewhere))
+    compiler = [sys.executable]
+    made = extension._compiled(compiler, package, ())
+    assert made.exists()
+    assert made.is_relative_to(elsewhere)
+    uid = made.parent.stat().st_uid + 1
+    made.parent.rename(elsewhere / f"interplay-package-{uid}")
+    monkeypatch.setattr(extension.os, "getuid", lambda: uid)
+    with pytest.raises(PermissionError):
+        extension._compiled(compiler, package, ())

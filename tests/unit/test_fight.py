@@ -379,3 +379,11 @@ def test_before_its_first_look_nothing_of_a_fight_is_judged(tmp_path: Path) -> N
     made = sequential.compare(looked(tmp_path, {"base": [1, 1], "grpo": [7, 8], "good": [12, 13]}), "fight")
     assert made.blocks[0].rows[1].verdict == "missing"
     assert made.caveats[0] == "Not tested: the first look is at 3 replicates, and 2 are planned here."
+
+
+def test_a_table_beneath_the_longest_caption_keeps_all_its_rows() -> None:
+    column = latex.Group("t", ["a"], [[latex.Cell("1")]] * 10)
+    for words in (4000, 6000, 9000):
+        made = latex.Float("n", "word " * words, [(f"row {place}.",) for place in range(10)], ("",), [column])
+        shown = latex.table_latex(made, latex.REPORT)
+        assert all(f"row {place}." in shown for place in range(10))

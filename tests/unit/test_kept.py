@@ -137,3 +137,19 @@ def test_an_artifact_of_which_there_is_only_the_record_is_not_taken_for_its_payl
     assert payloads.add_payloads(Path("results"), [plan]) == []
     (lab.results / "rl.dvc").write_text("outs: []  # as after git pull")
     assert {Path(path).parent.name for path in payloads.add_payloads(Path("results"), [plan])} == {"rl"}
+
+
+def test_a_record_that_is_put_back_brings_its_own_files_where_a_run_was_broken_off(lab: Lab) -> None:
+    plan = lab.plan()
+    stage, whole = of_kind(plan, "rl")[0], '{"step": 1}\n{"step": 2}\n'
+    (lab.start(stage) / "metrics.jsonl").write_text(whole)
+    lab.finish_all(plan)
+    payloads.keep_study(lab.results, plan)
+    shutil.rmtree(lab.out(stage))
+    out = lab.start(stage)
+    for name, content in {"metrics.jsonl": '{"step": 1}\n', "payload.bin": "half", "rollouts.parquet": "half"}.items():
+        (out / name).write_text(content)
+    assert payloads.restore_records(lab.results, plan.stages, []) == [stage.digest]
+    assert (out / "metrics.jsonl").read_text() == whole
+    assert artifact.absent(out) == ["payload.bin"]
+    assert not (out / "rollouts.parquet").exists()

@@ -1,6 +1,7 @@
 """Kept checkpoints in a plan: paths that start from one, evaluations along a stage, selection; and samples that come in blocks."""
 
 import itertools
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from interplay.report.display_spec import Figure
 from interplay.report.draw import curves
 from interplay.report.stats import frame
 from interplay.report.stats.estimate import value
+from interplay.study import sets
 from interplay.study.expand import plan_study
 from interplay.study.plan import Plan, Stage
 
@@ -99,7 +101,37 @@ def test_selection_by_pass_rate_evaluates_every_candidate_on_the_validation_set(
     assert set(deps) == {"init", *(f"evaluation.{number}.0" for number in range(3))}
 
 
+ALONG = "targets: {half: {stage: rl, curve: strict_pass@1, evaluation: along, band: edge, level: 0.5}}\nfigures:"
+
+
+def test_a_target_on_evaluations_along_a_stage_names_a_band_and_a_metric_of_theirs(tmp_path: Path) -> None:
+    assert plan(tmp_path, ("figures:", ALONG)).report_spec().targets["half"].band == "edge"
+    for change in (("strict_pass@1", "strict_pass@4"), ("band: edge", "band: 'op:2'"), ("band: edge, ", "")):
+        plan(tmp_path, ("figures:", ALONG.replace(*change)))
+
+
+def test_the_ops_of_a_set_with_a_calibrated_band_are_not_known_to_a_plan(tmp_path: Path) -> None:
+    made = plan(tmp_path)
+    digest = next(digest for digest, stage in made.stages.items() if stage.label == "data.test")
+    whole = made.stages[digest]
+    assert sets.all_ops(made.stages, [digest]) == {op for ops in whole.spec.bands.values() for op in ops}
+    changed = replace(whole, spec=whole.spec.model_copy(update={"calibrated": {"hard": [9]}}))
+    assert sets.all_ops({digest: changed}, [digest]) == set()
+
+
 REFUSED = {
+    "a target on a band that the evaluation lacks": (
+        ("figures:", ALONG.replace("band: edge", "band: egde")), "targets.half.band = 'egde': no such band of along; did you mean 'edge'",
+    ),
+    "a target on an op that the evaluation lacks": (
+        ("figures:", ALONG.replace("band: edge", "band: 'op:99'")), "targets.half.band = 'op:99': no problem of along has 99 ops",
+    ),
+    "a target on more samples than the evaluation has": (
+        ("figures:", ALONG.replace("@1", "@64")), "targets.half.curve = 'strict_pass@64': evaluation along has 4 samples per prompt",
+    ),
+    "a target on what the evaluation does not record": (
+        ("figures:", ALONG.replace("strict_pass@1", "probe:x")), "targets.half.curve = 'probe:x': evaluation along ",
+    ),
     "a step that is not kept": (("base@20", "base@21"), "no checkpoint is kept at step 21; kept: 20, 40"),
     "a step that is no number": (("base@20", "base@end"), "must be stage@step"),
     "a misspelt stage": (("base@20", "bass@20"), "did you mean 'base'"),

@@ -195,6 +195,18 @@ def test_maps_of_shares_run_over_all_percents_and_differences_as_far_as_the_wide
     assert drawn(found, wide).axes[1].get_ylabel() == "points"
 
 
+def test_the_colours_of_maps_of_other_arms_span_the_cells_that_these_maps_draw(tmp_path: Path) -> None:
+    given: dict[str, Any] = {"form": "heat", "x": "op", "y": "strict_pass@1", "against": "one"}
+    maps = {
+        "all": Figure(**given),
+        "some": Figure(**given, arms=["two"]),
+        "of_one": Figure(**given, by="band", bands=["id", "edge"], arms=["three"]),
+    }
+    found = results(tmp_path, ["one", "two", "three"], figures=maps)
+    ends = [colours_of(figures.draw_canvas(found, one)[0]) for one in maps.values()]
+    assert ends[0] == ends[1] == ends[2]
+
+
 @pytest.mark.parametrize(
     ("claimed", "shown"),
     [

@@ -158,6 +158,7 @@ def test_of_a_digest_that_studies_share_data_whose_names_differ_have_none(
         ("edge/rl_edg/rl@0", "did you mean 'rl_edge/rl@0'?"),
         ("egde/rl_edge/rl@0", "did you mean 'edge'?"),
         ("edge", "is a study; name one of its stages, such as edge/"),
+        ("edge/", "is a study; name one of its stages, such as edge/"),
     ],
 )
 def test_a_name_that_leads_nowhere_is_refused_with_the_nearest(
@@ -166,6 +167,7 @@ def test_a_name_that_leads_nowhere_is_refused_with_the_nearest(
     code, out, error = interplay(capsys, "show", name)
     assert (code, out) == (2, "")
     assert message in error
+    assert "//" not in error
     assert error.count("\n") == 1
 
 

@@ -237,6 +237,8 @@ NEW = {
     "two remainders": Wrong(("stages.base.data", "rest"), {"stages.base.data": {"corpus": "rest", "edge": "rest"}}),
     "a remainder of nothing": Wrong(("stages.base.data", "rest"), {"stages.base.data": {"corpus": 1.2, "edge": "rest"}}),
     "a share that is a word": Wrong(("stages.base.data", "half"), {"stages.base.data": {"corpus": "half", "edge": "rest"}}),
+    "a share that is true": Wrong(("stages.base.data", "True"), {"stages.base.data": {"corpus": True, "edge": "rest"}}),
+    "a share beyond all numbers": Wrong(("stages.base.data", "edge"), {"stages.base.data": {"corpus": 10**400, "edge": "rest"}}),
     "a reward of too few parameters": Wrong(
         ("mine.py:score", "problems, completions, verdicts"), **reward("def score(problems): return []\n")
     ),

@@ -197,7 +197,9 @@ def list_rollouts(
         wanted = True if failed else False if passed else None
         model.print_visible(stage_view.show_rollouts(folder, wanted, count, step, error), end="")
     except ArrowInvalid as error:
-        raise model.UserError(f"{folder}: not readable ({error}); remove {folder} to make it again") from None
+        own = (folder / "stage.json").exists()  # never of rollouts that only their owner can make again
+        remedy = f"remove {folder} to make it again" if own else "name a file or folder of whole Parquet or JSON lines files"
+        raise model.UserError(f"{folder}: not readable ({error}); {remedy}") from None
 
 
 @command(app, "novelty")

@@ -233,13 +233,14 @@ def _compiled(compiler: list[str], folder: Path, flags: Sequence[str]) -> Path:
     kept = Path(cache_from_source(str(folder / "__init__.py"))).parent
     for place in (kept, Path(tempfile.gettempdir()) / f"interplay-{folder.name}-{os.getuid()}"):
         path = place / f"{folder.name}.{name}.so"
-        if path.exists():
-            return path
         try:
             place.mkdir(mode=0o700, exist_ok=True)
-            _compile(compiler, sources, flags, path)
+            if place != kept and place.stat().st_uid != os.getuid():
+                continue  # what another user put there is not loaded
+            if not path.exists():
+                _compile(compiler, sources, flags, path)
             return path
-        except PermissionError:
+        except OSError:  # not ours to write, a file system that is read alone, a full disk
             continue
     raise PermissionError(f"no folder for the library: {place}")
 

@@ -315,7 +315,7 @@ def fill_rest(mix: Any) -> Any:
     if len(names) > 1:
         raise ValueError(f"'{names[0]}' and '{names[1]}' both take the rest; give one of them a share")
     others = {name: share for name, share in mix.items() if share != REST}
-    if not all(isinstance(share, int | float) and math.isfinite(share) for share in others.values()):
+    if not all(type(share) in (int, float) and -math.inf < share < math.inf for share in others.values()):
         return mix
     left = 1 - sum((Decimal(str(share)) for share in others.values()), Decimal(0))
     if left < 0:

@@ -179,7 +179,7 @@ def _named_stage(plan: Plan, path: str, text: str) -> Ref:
     for name, digest in [*((stage.label, digest) for digest, stage in plan.stages.items()), *readable_names(plan).items()]:
         known.setdefault(name, set()).add(digest)
     if not path:
-        raise UserError(f"{text!r} is a study; name one of its stages, such as {text}/{list(known)[-1]}")
+        raise UserError(f"{text!r} is a study; name one of its stages, such as {text.rstrip('/')}/{list(known)[-1]}")
     outer, _, step = path.rpartition("@")
     of_step = path not in known and outer in known and step.isdecimal()
     path = outer if of_step else path

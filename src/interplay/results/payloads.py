@@ -144,11 +144,16 @@ def _check_shipped(folder: Path) -> None:
 
 
 def _put_back(kept: Path, folder: Path, stage: Stage) -> None:
-    """The record is copied last: with it the stage counts as done."""
+    """The record is copied last: with it the stage counts as done. What a run that was broken off left, other than recorded,
+    goes."""
     if artifact.done(folder):
         return
     artifact.write_json(folder / "stage.json", stage.as_json())
-    for file in (*artifact.record(kept)["files"], "record.json"):
+    files = artifact.record(kept)["files"]
+    for path in artifact.payload(folder):
+        if [path.stat().st_size, artifact.checksum(path)] != files.get(str(path.relative_to(folder))):
+            path.unlink()
+    for file in (*files, "record.json"):
         if (kept / file).exists() and not (folder / file).exists():
             (folder / file).parent.mkdir(parents=True, exist_ok=True)
             artifact.copy_atomic(kept / file, folder / file)

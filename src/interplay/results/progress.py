@@ -59,10 +59,10 @@ def values_of(lines: Lines, key: str) -> list[float]:
 
 def equal_rewards(lines: Lines) -> str:
     """Whether no group of the last steps had two different rewards: its advantages are 0, and nothing is learnt."""
-    last = values_of(lines, "effective_ratio")[-EQUAL_STEPS:]
-    if len(last) < EQUAL_STEPS or any(last):
+    known = values_of(lines, "effective_ratio")
+    if len(known) < EQUAL_STEPS or any(known[-EQUAL_STEPS:]):
         return ""
-    steps = next((n for n, value in enumerate(reversed(values_of(lines, "effective_ratio"))) if value), len(lines))
+    steps = next((n for n, value in enumerate(reversed(known)) if value), len(known))
     reward = values_of(lines, "reward")[-1:]
     return f"all rewards of each group equal for {steps} steps{f' (mean {reward[0]:.3g})' if reward else ''}"
 

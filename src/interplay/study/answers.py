@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 from interplay.core.artifact import ref_digest
 from interplay.core.digest import canonical
 from interplay.core.model import KeyPlace, Model, nearest_name, plural
-from interplay.data.spec import ProblemsSpec
 from interplay.evaluate.spec import EvaluateSpec
 from interplay.kinds.stages import paper_tokens, planned_costs, share_reached
 from interplay.kinds.table import KL, is_logged, logged_names
@@ -201,6 +200,9 @@ def check_samples(context: ArmContext, held: Held, rows: Rows, lineups: Mapping[
     for name, figure in study.figures.items():
         if figure.along():
             _check_recorded(Shown(place.key("figures", name, "y"), figure.y, "", []), along, "")
+    for name, target in study.targets.items():
+        if (of := target.evaluation) is not None:
+            _check_recorded(Shown(place.key("targets", name, "curve"), target.curve, target.band, []), {of: along[of]}, "")
     found: dict[str, Model] = {}
     for name, spec in [*along.items(), *(item for planned in of_arm.values() for item in planned.items())]:
         for own in spec.metrics:
@@ -302,23 +304,23 @@ def check_showable(study: Study, rows: Rows, stages: Stages, place: KeyPlace) ->
     for row in rows:
         tests.setdefault(row.arm, set()).update(ref_digest(stages[one].deps["data"]) for one in row.evaluations.values())
     ops: dict[str, set[int]] = {}
-    """Arm -> ops of its test sets; empty where files and curated sets are among them, whose ops no plan knows."""
+    """Arm -> ops of its test sets, as far as a plan knows them."""
     for arm, data in tests.items():
-        ops[arm] = sets.ops_of(stages, data) if all(isinstance(stages[one].spec, ProblemsSpec) for one in data) else set()
+        ops[arm] = sets.all_ops(stages, data)
     for number, claim in enumerate(study.claims):
         test = claim.test
         for arm in test.arms if test.recorded is None else ():
-            _check_op(test.band, [ops[arm]], f"that {arm} is tested on", place.key("claims", number, "test", "band"))
+            declared.check_op(test.band, [ops[arm]], f"that {arm} is tested on", place.key("claims", number, "test", "band"))
     if isinstance(asked := study.controls, report_spec.Controls):
-        _check_op(asked.band, [ops[asked.of]], f"that {asked.of} is tested on", place.key("controls", "band"))
+        declared.check_op(asked.band, [ops[asked.of]], f"that {asked.of} is tested on", place.key("controls", "band"))
     declared.check_records(study, rows, stages, place)
     for name, figure in study.figures.items():
         if figure.band is not None:
-            _check_op(figure.band, list(ops.values()), "of the tests", place.key("figures", name, "band"))
+            declared.check_op(figure.band, list(ops.values()), "of the tests", place.key("figures", name, "band"))
     for name, table in study.tables.items():
         tested = [ops[arm] for arm in ops if table.arms is None or arm in table.arms]
         for column in table.columns:
-            _check_op(column, tested, "of its arms' tests", place.key("tables", name, "columns"))
+            declared.check_op(column, tested, "of its arms' tests", place.key("tables", name, "columns"))
 
 
 def _check_curves(study: Study, rows: Rows, stages: Stages, place: KeyPlace) -> None:
@@ -332,16 +334,6 @@ def _check_curves(study: Study, rows: Rows, stages: Stages, place: KeyPlace) -> 
         if figure.y == KL:
             remedy = "; stages of kind rl log it where method.loss.beta is not 0, and kl_old, from the sampling policy, always"
         raise place.key("figures", name, "y").error(f"no arm's last stage ({kinds}) logs it{remedy}", figure.y)
-
-
-def _check_op(column: str, tested: list[set[int]], whose: str, place: KeyPlace) -> None:
-    """A single op occurs in one of the sets of ops, where all are known."""
-    if not column.startswith("op:") or not all(tested):
-        return
-    known = set[int]().union(*tested)
-    if (op := int(column.removeprefix("op:"))) not in known:
-        listed = ", ".join(map(str, sorted(known)))
-        raise place.error(f"no problem {whose} has {op} ops; they have {listed}", column)
 
 
 # -- budgets -----------------------------------------------------------------------------------------------------------------

@@ -315,7 +315,7 @@ def _check_sources(advantage: TurnsAdvantage, data: ProblemsSpec, role: str, key
 
 
 def _check_seats(episode: SeatsEpisode, stage: plan.Stage, stages: Stages, key: KeyPlace) -> None:
-    """The rules have the seats that are played, and all models the tokenizer of the policy, as far as both are known."""
+    """The rules of generated problems have the seats that are played."""
     for _, data in _generated_sets(stage, stages):
         if why := seat_spec.misfit(task_family(data.task), episode.seats, episode.order):
             raise key.key("seats").error(why)

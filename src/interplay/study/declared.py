@@ -5,6 +5,7 @@ targets are on learning curves that are about the same problems."""
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from interplay.core.artifact import ref_digest
 from interplay.core.keys import check_mix
 from interplay.core.model import KeyPlace, nearest_name
 from interplay.data.spec import is_whole
@@ -15,7 +16,7 @@ from interplay.report.claim_spec import Premise, Test
 from interplay.report.display_spec import Target
 from interplay.report.metric_spec import is_of_run
 from interplay.report.shown_spec import MINUS
-from interplay.report.spec import Controls, ReportArm
+from interplay.report.spec import Controls, ReportArm, ReportStage
 from interplay.rl.spec import RLSpec
 from interplay.study import arms, sets
 from interplay.study.context import BEFORE, TASK, ArmContext, StudyStage, check_known, known_entry
@@ -143,6 +144,10 @@ def _names_shown(context: ArmContext) -> Named:
             yield place.key(*keys, "band"), premise.of.band, [*bands, *study.targets], what
         if premise.recorded is not None:
             yield place.key(*keys, "recorded"), premise.recorded, study.stages, "stage"
+    for name, target in study.targets.items():
+        if target.evaluation in study.evaluate and target.band and not target.band.startswith("op:"):
+            held = bands_of(study, study.stages[target.evaluation]["data"])
+            yield place.key("targets", name, "band"), target.band, held, f"band of {target.evaluation}"
 
 
 def check_kind(context: ArmContext, name: Any, place: KeyPlace, kind: str = "evaluate") -> StudyStage:
@@ -321,24 +326,36 @@ def check_targets(study: Study, rows: list[ReportArm], stages: Stages, bands: It
         parts = [(row, part) for row in rows for part in row.path if part.name == target.stage]
         if not parts:
             raise at.key("stage").error("on the path of no arm, so that there is no curve", target.stage)
-        lengths = [_points(target, row, stages[part.digest], part.step, at) for row, part in parts]
+        lengths = [_points(target, row, part, stages, at) for row, part in parts]
         if target.points(min(lengths)) > min(lengths):
             many = f"the curve has {min(lengths)} points, so that no run could reach the target; smooth over fewer"
             raise at.key("window").error(many, target.window)
 
 
-def _points(target: Target, row: ReportArm, stage: Stage, step: int | None, place: KeyPlace) -> int:
+def _points(target: Target, row: ReportArm, part: ReportStage, stages: Stages, place: KeyPlace) -> int:
     """Points of the curve of one arm. Raises UserError where it has none."""
     if target.evaluation is not None:
         along = [rung for rung in row.rungs if (rung.evaluation, rung.stage) == (target.evaluation, target.stage)]
         if not along:
             remedy = f"name an evaluate stage of `evaluate` that has along: {target.stage}"
             raise place.key("evaluation").error(f"no evaluation along {target.stage} of {row.arm}; {remedy}", target.evaluation)
+        asked = {ref_digest(stages[rung.digest].deps["data"]) for rung in along}
+        check_op(target.band, [sets.all_ops(stages, asked)], f"of {target.evaluation}", place.key("band"))
         return len(along)
     if target.curve not in RISING and not target.curve.startswith("reward/"):
         remedy = f"write {', '.join(RISING)} or reward/PART{nearest_name(target.curve, RISING)}"
         raise place.key("curve").error(f"no curve of RL that rises as a model learns; {remedy}", target.curve)
-    return step or _rl_spec(stage).steps
+    return part.step or _rl_spec(stages[part.digest]).steps
+
+
+def check_op(column: str, tested: list[set[int]], whose: str, place: KeyPlace) -> None:
+    """A single op occurs in one of the sets of ops, where all are known."""
+    if not column.startswith("op:") or not all(tested):
+        return
+    known = set[int]().union(*tested)
+    if (op := int(column.removeprefix("op:"))) not in known:
+        listed = ", ".join(map(str, sorted(known)))
+        raise place.error(f"no problem {whose} has {op} ops; they have {listed}", column)
 
 
 def check_on_target(

@@ -1,7 +1,7 @@
 """Problem sets of a study: the specs of generated ones and of files, the tasks that a tokenizer covers, and what models were
 trained on. No set is resolved here."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from interplay.core import artifact, random
@@ -358,6 +358,14 @@ def ops_of(stages: Stages, digests: Iterable[str]) -> set[int]:
     are not known."""
     specs = [stages[digest].spec for digest in with_sources(stages, digests)]
     return {op for spec in specs if isinstance(spec, ProblemsSpec) for ops in spec.bands.values() for op in ops}
+
+
+def all_ops(stages: Stages, digests: Collection[str]) -> set[int]:
+    """Every op of these problem sets; none where files, curated sets or calibrated bands are among them, whose ops no plan
+    knows."""
+    specs = [stages[digest].spec for digest in digests]
+    known = all(isinstance(spec, ProblemsSpec) and not spec.calibrated for spec in specs)
+    return ops_of(stages, digests) if known else set()
 
 
 def calibrated_bands(stages: Stages, model: str) -> list[str]:

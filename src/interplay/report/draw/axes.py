@@ -325,7 +325,8 @@ def _ends(results: frame.Results, figure: Figure, numbers: np.ndarray) -> tuple[
         return 0.0, 100.0
     maps = [other for other in results.spec.figures.values() if other.form == "heat" and measure_of(other.y) is unit]
     maps = [other for other in maps if (other.against is not None) == signed and other != figure]
-    cells = [_two_axes(results, other) if other.is_axis() else _cells(results, other) for other in maps]
+    of = [results._replace(drawn=tuple(map(results.spec.label_of, other.arms or ()))) for other in maps]
+    cells = [(_two_axes if other.is_axis() else _cells)(one, other) for one, other in zip(of, maps, strict=True)]
     every = np.concatenate([numbers.ravel(), *(_numbers(found, other) for found, other in zip(cells, maps, strict=True))])
     known = every[~np.isnan(every)]
     if signed:

@@ -164,7 +164,7 @@ def is_held(results: Results, name: str, column: str | None, metric: str) -> boo
 
 def prompt_scores(prompts: pd.DataFrame, metric: str) -> pd.Series:
     """Per prompt, with their mean the metric's value. K must not exceed any prompt's n, and the prompts must have the metric
-    (`untold`)."""
+    (`unavailable`)."""
     asked = metric_row(metric)
     part = prompts.get(asked.column, 0 * prompts["n"])  # the sum over a prompt's samples, or the one number that it has
     return PER[asked.per](part - prompts[asked.less] if asked.less else part, prompts, asked)

@@ -240,7 +240,7 @@ def table_latex(made: Float, room: Room) -> str:
     kind = "table*" if wide and room.page > room.column else "table"
     line = STACKED if stacked else LINE
     height = room.height - CAPTION * (3 + text.text_width(made.caption, 9.0) / (room.page if wide else room.column))
-    most = int((height - HEADS - LINE * 4) / line)
+    most = max(1, int((height - HEADS - LINE * 4) / line))
     each = -(-len(rows) // -(-len(rows) // most))
     starts = range(0, len(rows), each)
     together = max(1, int(height / (HEADS + line * each + LINE * 4)))
