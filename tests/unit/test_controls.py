@@ -63,7 +63,10 @@ def test_controls_are_ordinary_arms_that_differ_from_the_gains_arm_in_one_thing(
         ("{of: rl_edge, against: gold_sft, band: edge}", "gold_sft must end where the RL of rl_edge starts: with the path"),
         ("all", "standard"),
         ("{of: rl_edge, against: base, band: egde}", "controls.band = 'egde': no such band of the evaluations"),
-        ("{of: rl_edge, against: base, band: 'op:99'}", "controls.band = 'op:99': no problem that rl_edge is tested on has 99 ops"),
+        (
+            "{of: rl_edge, against: base, band: 'op:99'}",
+            "controls.band = 'op:99': no problem that rl_edge is tested on has 99 ops",
+        ),
         ("{of: rl_edge, against: base, band: edge, value: strictpass}", "'strictpass' is not a metric"),
         ("{of: rl_edge, against: base, band: edge, value: hacked}", "of 'hacked' less is better"),
         ("{of: rl_edge, against: base, band: edge, value: strict_pass@512}", "give it more num_samples, or lower k"),

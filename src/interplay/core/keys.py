@@ -36,8 +36,9 @@ def parse_model(cls: type[M], value: Any, place: KeyPlace) -> M:
     try:
         return cls.model_validate(value)
     except ValidationError as error:
-        # A misspelt key also leaves its right name missing; the misspelling is what helps.
-        first = min(error.errors(), key=lambda item: item["type"] != "extra_forbidden")
+        # A misspelt key also leaves its right name missing; keys and values are no word of a union that takes them, too.
+        words = [item for item in error.errors() if item["type"] == "literal_error" and isinstance(item["input"], dict)]
+        first = min(error.errors(), key=lambda item: (item["type"] != "extra_forbidden", item in words))
         raise _refusal(cls, value, first, place) from None
 
 
