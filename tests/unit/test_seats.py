@@ -54,7 +54,7 @@ def test_two_seats_of_the_policy_are_self_play() -> None:
 
 
 def test_a_frozen_model_writes_what_the_policy_reads_and_nothing_that_is_learnt() -> None:
-    other = cases.Told(games.moves("783", "763"))
+    other = cases.ScriptedEngine(games.moves("783", "763"))
     setting = games.setting(games.moves("783", "763"))._replace(others={"seat.0": other})
     played = play_episodes(episode({"first": POLICY, "second": FROZEN}), setting, cases.asked([games.ROW], 2))
     assert played.learnt.tolist() == [True, False, True, False], "a row for each seat, of which the frozen one is not learnt from"
@@ -115,7 +115,7 @@ POOL = {"name": "pool", "models": ["a", "b", "c"]}
 def met(seed: int, samples: int = 2) -> list[str]:
     """Which model of the pool each of eight prompts meets."""
     rows = [replace(games.ROW, index=i) for i in range(8)]
-    others = {name: cases.Told(games.moves("783", "783")) for name in "abc"}
+    others = {name: cases.ScriptedEngine(games.moves("783", "783")) for name in "abc"}
     setting = cases.setting(games.moves("783", "783"), rows, seed)._replace(problem=lambda row: games.BOARD, others=others)
     play_episodes(episode({"first": POLICY, "second": POOL}), setting, cases.asked(rows, samples))
     found = {(r.key, r.first): name for name, told in others.items() for requests, _ in told.asked for r in requests}
@@ -211,20 +211,20 @@ def test_a_simulated_user_knows_what_the_policy_does_not() -> None:
 def test_a_judge_reads_the_episode_and_pays_the_policy() -> None:
     judge = {"name": "judge", "model": "seat.0", "brief": "{answer}|{episode}", "pattern": r"mark (\d)"}
     setting = cases.setting(lambda text, sample: "no$", [cases.row("p", "4")])
-    told = cases.Told(lambda text, sample: "mark 3$" if text == "4|solver: no\n" else "none$")
+    judge_engine = cases.ScriptedEngine(lambda text, sample: "mark 3$" if text == "4|solver: no\n" else "none$")
     seated = {"solver": POLICY, "critic": {**POLICY, "trained": False}, "judge": judge}
     spec = episode(seated, order=["critic", "solver"], max_turns=2)
-    played = play_episodes(spec, setting._replace(others={"seat.0": told}), cases.asked([setting.rows[0]]))
-    text = "".join(map(chr, told.asked[0][0][0].prompt))
+    played = play_episodes(spec, setting._replace(others={"seat.0": judge_engine}), cases.asked([setting.rows[0]]))
+    text = "".join(map(chr, judge_engine.asked[0][0][0].prompt))
     assert text == "4|critic: no\nsolver: no\n"
     assert [row[-1].paid for row in played.turns] == [0.0, 0.0], "nothing matched"
-    told.says = lambda text, sample: "mark 3$"
-    played = play_episodes(spec, setting._replace(others={"seat.0": told}), cases.asked([setting.rows[0]]))
+    judge_engine.says = lambda text, sample: "mark 3$"
+    played = play_episodes(spec, setting._replace(others={"seat.0": judge_engine}), cases.asked([setting.rows[0]]))
     assert episode_rewards(EnvironmentReward(), played, [setting.rows[0]] * 2).rewards.sequence == [3.0, 3.0]
     assert played.learnt.tolist() == [True, False]
     spec.seats["judge"] = judged = spec.seats["judge"].model_copy(update={"pattern": "(mark)"})
     with pytest.raises(UserError, match=rf"judge {judged.model}: pattern '\(mark\)' finds 'mark', no number"):
-        play_episodes(spec, setting._replace(others={"seat.0": told}), cases.asked([setting.rows[0]]))
+        play_episodes(spec, setting._replace(others={"seat.0": judge_engine}), cases.asked([setting.rows[0]]))
 
 
 # --- worlds of several seats ---
@@ -319,7 +319,7 @@ def test_past_policies_join_and_leave_and_are_saved(inputs: dict[str, Path], tmp
 
 
 def test_a_pool_plays_no_earlier_policy_than_it_keeps() -> None:
-    others = {f"past.{step}": cases.Told(games.moves("783", "763")) for step in range(4)}
+    others = {f"past.{step}": cases.ScriptedEngine(games.moves("783", "763")) for step in range(4)}
     setting = games.setting(games.moves("783", "763"))._replace(others=others, past=list(others))
     for seed in range(20):
         drawn = setting._replace(sampling=setting.sampling._replace(seed=seed))

@@ -41,7 +41,7 @@ def unsure(text: str, sample: int) -> str:
     return f"{sample}$" if text.count("?") < 2 else "4$"
 
 
-class Unsure(cases.Told):
+class Unsure(cases.ScriptedEngine):
     """The second turn is less likely than the first, the third more likely."""
 
     def generate(self, requests: Any, sampling: Any) -> Rollouts:

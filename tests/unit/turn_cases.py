@@ -25,8 +25,8 @@ def decode(tokens: Sequence[Sequence[int]]) -> list[str]:
     return ["".join(map(chr, row)).replace(END, "") for row in tokens]
 
 
-class Told:
-    """Writes what `says` says; keeps what it was asked."""
+class ScriptedEngine:
+    """An engine whose completions are those of the function `says`; it keeps the requests."""
 
     def __init__(self, says: Says) -> None:
         self.says, self.asked = says, []
@@ -54,7 +54,7 @@ def verify(of: Row, text: str) -> Verdict:
 
 
 def setting(says: Says, rows: Sequence[Row], seed: int = 0) -> Setting:
-    return Setting(Told(says), Sampling(1.0, 1.0, 0, 9, seed, ord(END), 0), encode, decode, rows, verify)
+    return Setting(ScriptedEngine(says), Sampling(1.0, 1.0, 0, 9, seed, ord(END), 0), encode, decode, rows, verify)
 
 
 def asked(rows: Sequence[Row], count: int = 1) -> list[Request]:

@@ -141,8 +141,8 @@ class Launched:
 
         os.environ.pop(ADDRESS, None)
         shutil.rmtree(self.folder, ignore_errors=True)
-        if self.process:
-            self.process.stdin.close()  # type: ignore[union-attr]
+        if self.process and self.process.stdin:
+            self.process.stdin.close()
             self.process.wait()
 
 
