@@ -5,6 +5,7 @@ import functools
 import gzip
 import json
 import re
+import shutil
 from itertools import chain
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from interplay.report.write import page, summary
 from interplay.study import expand
 from interplay.study.plan import Plan, Stage
 from interplay.study.spec import Study
-from tools.reference import __main__ as reference, committed, lists, numbers, papers, verdicts
+from tools.reference import __main__ as reference, committed, first_edition, lists, numbers, papers, verdicts
 
 PAPER = lists.Paper(title="A Paper", arxiv="2512.07783", study="folder/toy", table="main", finding="It lifts.", row="rl")
 OTHER = lists.Paper(title="Another", arxiv="2510.01135", study="folder/toy", table="main", finding="It does not.")
@@ -182,6 +183,36 @@ def test_a_withdrawn_claim_is_printed_as_withdrawn_with_its_reason_and_with_no_o
     (row, other) = papers.study_rows(root, "interplay/toy")
     assert row[5] == "**withdrawn** (was supported; floor): Both arms are at 0."
     assert other[5] == "**refuted**"
+
+
+def test_a_claim_of_the_first_edition_stands_as_the_study_that_asked_last_says(root: Path) -> None:
+    shutil.copy(root / "configs/plans/folder/toy.laptop.lock.json", root / "configs/plans/folder/again.laptop.lock.json")
+    result = artifact.read_json(root / "docs/results/folder.toy.laptop.json.gz")
+    lifts, does_not = result["claims"]
+    claims = [{**lifts, "verdict": "no information"}, {**does_not, "says": "It lifts nothing", "verdict": "equivalent"}]
+    again = {**result, "study": "folder/again", "claims": claims}
+    (root / "docs/results/folder.again.laptop.json.gz").write_bytes(gzip.compress(json.dumps(again).encode()))
+    entry = {"study": "folder/toy", "claims": 2}
+    reworded = {**entry, "again": ["folder/again"], "says": {"It does not": "It lifts nothing"}}
+    for written, cells in (
+        (entry, "| folder/toy | 2 | 1 | 1 | 0 | – |"),
+        ({**entry, "again": ["folder/again"]}, "| folder/toy | 2 | 0 | 1 | 1 | folder/again |"),
+        (reworded, "| folder/toy | 2 | 1 | 0 | 1 | folder/again |"),
+    ):
+        (root / first_edition.LIST).write_text(yaml.safe_dump([written]))
+        assert cells in papers.page(root)
+    for wrong, said in (
+        ({**entry, "claims": 3}, "folder/toy has 2 claims in docs/results; claims is 3; correct it"),
+        ({**reworded, "says": {"It does not": "It sinks"}}, "says matches no claim: 'It does not' -> 'It sinks'; correct it"),
+        (
+            {**reworded, "says": {"It sinks": "It lifts nothing"}},
+            "says matches no claim: 'It sinks' -> 'It lifts nothing'; correct it",
+        ),
+        ({**entry, "study": "folder/gone"}, "folder/gone: no result of it in docs/results counts; correct the name"),
+    ):
+        (root / first_edition.LIST).write_text(yaml.safe_dump([wrong]))
+        with pytest.raises(UserError, match=re.escape(said)):
+            papers.page(root)
 
 
 def test_a_result_of_an_earlier_plan_is_shown_as_one_when_it_is_listed(root: Path) -> None:

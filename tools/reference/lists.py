@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import yaml
 
@@ -14,6 +14,7 @@ from interplay.core.keys import parse_model
 from interplay.core.model import KeyPlace, Model, UserError
 from interplay.rl.spec import Method
 
+M = TypeVar("M", bound=Model)
 LISTS = ("papers", "places", "withdrawn", "superseded", "methods", "metrics", "choosing", "scores")
 PAPERS, PLACES, WITHDRAWN, SUPERSEDED, METHODS, METRICS, CHOOSING, SCORES = (f"docs/data/{name}.yaml" for name in LISTS)
 """The files, as messages name them."""
@@ -136,7 +137,7 @@ class Choice(Model):
 
 def choices(root: Path) -> tuple[Choice, ...]:
     """Which method when."""
-    return tuple(parse_model(Choice, one, place) for place, one in _listed(read(root, CHOOSING), KeyPlace(CHOOSING)))
+    return entries(root, CHOOSING, Choice)
 
 
 def marks(root: Path) -> dict[str, Mark]:
@@ -159,9 +160,14 @@ def differing(method: Method, usual: Method) -> list[str]:
     return [key for key in keys if canonical(getattr(method, key)) != canonical(getattr(usual, key))]
 
 
+def entries(root: Path, name: str, kind: type[M]) -> tuple[M, ...]:
+    """A list of `docs/data/` with one entry each, as what its schema says."""
+    return tuple(parse_model(kind, one, place) for place, one in _listed(read(root, name), KeyPlace(name)))
+
+
 def papers(root: Path) -> tuple[Paper, ...]:
     """The papers, as the page lists them."""
-    return tuple(parse_model(Paper, one, place) for place, one in _listed(read(root, PAPERS), KeyPlace(PAPERS)))
+    return entries(root, PAPERS, Paper)
 
 
 def evidence(root: Path) -> dict[str, tuple[Evidence, ...]]:
@@ -205,7 +211,7 @@ class Scores(Model):
 
 def scores(root: Path) -> tuple[Scores, ...]:
     """The studies of dvc.yaml."""
-    return tuple(parse_model(Scores, one, place) for place, one in _listed(read(root, SCORES), KeyPlace(SCORES)))
+    return entries(root, SCORES, Scores)
 
 
 def _listed(found: Any, place: KeyPlace) -> Iterator[tuple[KeyPlace, Any]]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from interplay.study.plan import flat_name
-from tools.reference import committed, lists, pages
+from tools.reference import committed, first_edition, lists, pages
 from tools.reference.committed import NOT_RUN, SCALES, check_withdrawn, results
 from tools.reference.lists import Evidence, Paper
 from tools.reference.numbers import estimate, of_claim, of_contrast
@@ -32,7 +32,7 @@ def page(root: Path) -> str:
     """The page, of the lists, locks and results below `root`: a line a paper, and where each paper has its place."""
     check_withdrawn(root)
     lines = "\n".join(["| paper | study | here |", "| --- | --- | --- |", *(_line(root, paper) for paper in lists.papers(root))])
-    parts = [*lists.TEXTS["papers"], *lists.TEXTS["papers_reading"], lines, *evidence_section(root)]
+    parts = [*lists.TEXTS["papers"], *lists.TEXTS["papers_reading"], lines, *first_edition.section(root), *evidence_section(root)]
     return "\n\n".join(parts) + "\n"
 
 

@@ -1,0 +1,76 @@
+"""Where the claims of the first edition stand: how many are decided over bases, by the study itself or by one that asks again."""
+
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from interplay.core.model import Model, UserError
+from interplay.report import claim_spec as words
+from tools.reference import committed, lists
+
+LIST = "docs/data/first_edition.yaml"
+HEADING = "The claims of the first edition"
+HELD = (words.SUPPORTED, words.REPRODUCED, words.SAME_SIGN, words.EQUIVALENT)
+FAILED = (words.REFUTED, words.CONTRADICTED)
+
+
+class Asked(Model):
+    """A study of the first edition."""
+
+    study: str
+    claims: int
+    """How many it had."""
+    again: tuple[str, ...] = ()
+    """Studies that ask them again, the last one last."""
+    says: dict[str, str] = {}
+    """A claim's words -> those of the same claim in a study of `again`."""
+
+
+def section(root: Path) -> list[str]:
+    """The part of docs/papers.md, as paragraphs; none where the list is missing."""
+    if not (root / LIST).exists():
+        return []
+    asked = lists.entries(root, LIST, Asked)
+    counts = {entry.study: _counts(root, entry) for entry in asked}
+    total = sum(counts.values(), Counter[str]())
+    rows = [_row(entry, counts[entry.study]) for entry in asked]
+    head = "| study | claims | held | not held | open | asked again by |\n| --- | --- | --- | --- | --- | --- |"
+    decided = total["held"] + total["failed"]
+    counted = (
+        f"Of {total.total()} claims {decided} are decided over three bases or more: {total['held']} held (supported, reproduced, "
+        f"of the published sign, or equivalent within their margin) and {total['failed']} did not (refuted or contradicted). "
+        f"{total['open']} are open: {lists.TEXTS['first_edition']}"
+    )
+    return [f"## {HEADING}", counted, "\n".join([head, *rows])]
+
+
+def _counts(root: Path, entry: Asked) -> Counter[str]:
+    """Claims by how they stand. Raises UserError where the entry and the committed results do not match."""
+    own = _verdicts(root, entry.study)
+    if len(own) != entry.claims:
+        raise UserError(f"{LIST}: {entry.study} has {len(own)} claims in docs/results; claims is {entry.claims}; correct it")
+    others = [_verdicts(root, study) for study in entry.again]
+    for old, new in entry.says.items():
+        if old not in own or not any(new in other for other in others):
+            raise UserError(f"{LIST}: {entry.study}: says matches no claim: '{old}' -> '{new}'; correct it")
+    return Counter(_standing([own[says], *(other.get(entry.says.get(says, says), "") for other in others)]) for says in own)
+
+
+def _standing(verdicts: list[str]) -> str:
+    """By the verdict of the study that asked last."""
+    last = [verdict for verdict in verdicts if verdict][-1]
+    return "held" if last in HELD else "failed" if last in FAILED else "open"
+
+
+def _verdicts(root: Path, study: str) -> dict[str, str]:
+    """Words of a claim -> verdict, of the first scale at which the study has a result."""
+    found: list[Mapping[str, Any]] = [*committed.results(root, study).values()]
+    if not found:
+        raise UserError(f"{LIST}: {study}: no result of it in docs/results counts; correct the name")
+    return {claim["says"]: claim["verdict"] for claim in found[0]["claims"]}
+
+
+def _row(entry: Asked, counts: Counter[str]) -> str:
+    cells = [entry.study, entry.claims, counts["held"], counts["failed"], counts["open"], ", ".join(entry.again) or "–"]
+    return f"| {' | '.join(map(str, cells))} |"
