@@ -36,6 +36,7 @@ OWN_BASES = (
     "edge_bases",
     "interplay/before_rl_bases",
     "interplay/budget_split_bases",
+    "interplay/exposure_rewards",
     "interplay/extrapolation_bases",
     "interplay/hard_exposure_bases",
     "interplay/length_depth",
@@ -43,6 +44,7 @@ OWN_BASES = (
     "interplay/rewards_over_steps",
     "interplay/sizes_nano",
     "interplay/sizes_next",
+    "interplay/transfer_bases",
     "loongrl/needle_map",
     "loongrl/stages",
     "loongrl/stages_bases",
@@ -57,7 +59,9 @@ OWN_BASES = (
             "length_sign_bases",
             "preference_bases",
             "knowledge_conflict",
+            "neighbours_bases",
             "pages",
+            "reward_bases",
             "roles",
             "seats",
             "self_play",
@@ -70,6 +74,7 @@ OWN_BASES = (
     *(f"methods/{name}" for name in ("skills", "tools", "turn_branches", "turn_credit", "turns", "zoo_tools")),
     *(f"methods/turn_{world}" for world in ("fight", "fight_grid", "fight_search", "prompts")),
     *(f"numerics/{name}" for name in ("exact", "exact_bases", "exact_factorial")),
+    "scrl/credit",
     "taxonomy/recall",
 )
 """Studies at coffee of tools, games, facts and classes, and of further bases."""
