@@ -79,6 +79,14 @@ def test_shares_stay_within_their_support_and_few_points_give_no_forecast() -> N
     assert (flat.predicted, flat.near) == (0.3, True)
 
 
+@pytest.mark.parametrize("place", [3, -1])
+@pytest.mark.parametrize("number", [np.nan, np.inf])
+def test_a_curve_that_diverged_has_no_forecast(place: int, number: float) -> None:
+    y = 1 - 1 / (np.arange(20.0) + 1)
+    y[place] = number
+    assert curves.forecast(np.arange(20.0), y, Extrapolate(), (-np.inf, np.inf)) is None
+
+
 def test_a_training_curve_has_its_forecast_as_a_note(tmp_path) -> None:
     arms, inputs = [], {}
     for seed in range(2):

@@ -126,7 +126,7 @@ def test_rows_of_one_unit_share_a_scale_and_name_what_they_show(tmp_path: Path) 
     rows = headline.forest_rows(answer(tmp_path, [LIFTS, HARMS, MASTERS]))
     zero = [row["picture"].split('class="mark" x1="')[-1].split('"')[0] for row in rows[:2]]
     assert zero == ["130.0", "130.0"]
-    assert 'aria-label="+74.0 points, 95 % interval ' in rows[0]["picture"]
+    assert rows[0]["said"].startswith("+74.0 points, 95 % interval ")
     assert (rows[0]["claimed"], rows[2]["claimed"]) == ("claimed at least 10 points", "claimed 80 to 100 %")
 
 

@@ -45,7 +45,7 @@ def hostile(root: Path) -> tuple[ReportSpec, dict[str, Path]]:
         telemetry = {"seconds_wall": 5.0, "host": EVIL, "environment": {"cpu": EVIL, "gpu": EVIL}}
         (inputs[f"m{seed}"] / "telemetry.json").write_text(json.dumps(telemetry))
         arms.append(study.arm(ARM, seed, ["base:pretrain:m", f"{EVIL}:rl:m{seed}"], f"r{seed}", control="base"))
-    test = {"difference": "strict_pass@1", "band": "edge", "arm": ARM, "against": "base", "at_least": 0.1}
+    test = {"difference": "strict_pass@1", "band": "edge", "arm": ARM, "against": "base"}
     spec = study.spec(
         arms,
         study=EVIL.replace("/", ""),
@@ -54,7 +54,10 @@ def hostile(root: Path) -> tuple[ReportSpec, dict[str, Path]]:
         source=EVIL,
         tables={"main": {"columns": ["id", "edge"], "cells": ["strict_pass@1"]}},
         figures={"ops": {"x": "op", "y": "strict_pass@1"}, "reward": {"x": "step", "y": "reward"}},
-        claims=[{"says": EVIL, "source": EVIL, "published": EVIL, "scale_note": EVIL, "test": test}],
+        claims=[
+            {"says": EVIL, "source": EVIL, "published": EVIL, "scale_note": EVIL, "test": {**test, "at_least": 0.1}},
+            {"says": EVIL, "published": {"effect": 20, "source": f'">{EVIL}'}, "test": test},
+        ],
     )
     return spec, inputs
 

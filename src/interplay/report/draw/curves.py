@@ -82,11 +82,11 @@ def forecast(
     x: np.ndarray, y: np.ndarray, asked: Extrapolate, support: tuple[float, float], half: float = np.nan, judged: int = 1
 ) -> Forecast | None:
     """Fit the first part of y (n,) at x (n,) and judge it by the mean of the last `judged` points, whose interval has the
-    half-width `half` (NaN: none is known). `support`: what y cannot leave. None where fewer than four points are fitted or none
-    is left."""
+    half-width `half` (NaN: none is known). `support`: what y cannot leave. None where fewer than four points are fitted, none is
+    left, or one is not finite."""
     fitted = int(asked.part * len(x))
     judged = min(judged, len(x) - fitted)
-    if fitted < LEAST or judged < 1:
+    if fitted < LEAST or judged < 1 or not np.isfinite(y).all():
         return None
     found = fit(x[:fitted], y[:fitted], support)
     return Forecast(
@@ -162,6 +162,7 @@ def draw_forecasts(
         found = forecast(one.steps, one.values, asked, support, one.half, one.judged)
         if found is None:
             reason = f"of its {len(one.steps)} points too few are fitted (at least {LEAST}) or none is left for the test."
+            reason = reason if np.isfinite(one.values).all() else "one of its values is not finite."
             notes.append(f"{one.name}: no forecast: {reason}")
             continue
         notes.append(describe_forecast(one.name, found, shown))

@@ -295,7 +295,6 @@ def _row(results: frame.Results, item: contrast.JudgedClaim, reach: Mapping[Meas
     published = _published(item.claim, unit)
     asserted = f"claimed {_range(*claimed, measure, unit)}" if item.claim.effect is None else f"published {published}"
     number = measure.shown(found.value, signed) if shown else ""
-    said = f"{number} {unit}, 95 % interval {interval}; {asserted}"
     return {
         "claim": item.claim,
         "published": published,
@@ -303,7 +302,8 @@ def _row(results: frame.Results, item: contrast.JudgedClaim, reach: Mapping[Meas
         "place": place_text(test, results.spec),
         "change": change_text(_of_claim(results, item), test, found) if shown and signed else "",
         "claimed": asserted,
-        "picture": forest_svg(found, claimed, scale, signed, measure, said) if shown else "",
+        "picture": forest_svg(found, claimed, scale, signed, measure) if shown else "",
+        "said": f"{number} {unit}, 95 % interval {interval}; {asserted}",
         "number": number,
         "unit": unit,
         "interval": interval[1:-1].replace(", ", " to "),
@@ -346,10 +346,8 @@ def forest_svg(
     scale: tuple[float, float],
     signed: bool,
     measure: Measure = SHARE,
-    said: str = "interval",
 ) -> str:
-    """The interval over the shaded range that the claim asserts, on a `scale` from one number to another; `said`: the same in
-    words."""
+    """The interval over the shaded range that the claim asserts, on a `scale` from one number to another."""
     low, high = scale
 
     def at(number: float) -> float:
@@ -364,7 +362,7 @@ def forest_svg(
         else [f'<line class="interval" x1="{at(found.low)}" x2="{at(found.high)}" y1="{MIDDLE}" y2="{MIDDLE}"/>']
     )
     parts = [
-        f'<svg class="forest" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" role="img" aria-label="{said}">',
+        f'<svg class="forest" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}">',
         f'<rect class="claimed" x="{left}" y="1" width="{max(right - left, 1.0):.1f}" height="18" rx="2"/>',
         f'<line class="axis" x1="4" x2="{WIDTH - 4}" y1="{MIDDLE + 9}" y2="{MIDDLE + 9}"/>',
         *(f'<line class="mark" x1="{at(mark)}" x2="{at(mark)}" y1="1" y2="22"/>' for mark in marks),
