@@ -181,6 +181,27 @@ def test_log_probabilities_of_a_small_vocabulary_are_those_of_float64(
         assert torch.equal(layers.logps(hidden, weight, tokens, temperature), found)
 
 
+@compiled
+@pytest.mark.parametrize("of", ["logps", "head", "plain head", "layer", "plain product"])
+def test_a_pass_of_no_rows_has_a_gradient_of_zeros(monkeypatch: pytest.MonkeyPatch, of: str) -> None:
+    empty = torch.empty
+    monkeypatch.setattr(torch, "empty", lambda *size, **how: empty(*size, **how).fill_(7))
+    monkeypatch.setattr(torch, "empty_like", lambda x: torch.full(x.shape, 7, dtype=x.dtype))
+    rows = torch.zeros(0, 16, requires_grad=True)
+    weights = [torch.ones(size, requires_grad=True) for size in ((16,), (16, 16), (32, 16), (16, 16))]
+    _, out, gate_up, down = weights
+    none = torch.zeros(0, dtype=torch.int64)
+    made = {
+        "logps": lambda: layers.logps(rows, gate_up, none, 1.0),
+        "head": lambda: layers.head(rows, gate_up),
+        "plain head": lambda: kernels.plain_head(rows, gate_up),
+        "layer": lambda: layers.after_attention(rows, rows, *weights, layers.pack((out, out, gate_up, down), True), 1e-6),
+        "plain product": lambda: kernels.int8_linear(rows, gate_up),
+    }[of]()
+    reached = weights if of == "layer" else [gate_up]
+    assert not any(gradient.any() for gradient in torch.autograd.grad(made.sum(), reached))
+
+
 def test_a_large_vocabulary_alone_takes_integers(monkeypatch: pytest.MonkeyPatch) -> None:
     made, hidden = model(), torch.randn(5, 64, generator=torch.Generator().manual_seed(0))
     assert torch.equal(made.logits(hidden, torch.int8), made.logits(hidden))

@@ -167,8 +167,8 @@ class Blocks(NamedTuple):
 
 
 def fixed_blocks(rows: int) -> Blocks:
-    """Blocks of a pass from its first row on, wherever a sequence begins."""
-    return Blocks(torch.tensor([*range(0, rows, BLOCK_ROWS), rows]))
+    """Blocks of a pass from its first row on, wherever a sequence begins; of no rows one, whose part of a gradient is 0."""
+    return Blocks(torch.tensor([*range(0, max(rows, 1), BLOCK_ROWS), rows]))
 
 
 def _computed(function: int, x: Tensor) -> Tensor:

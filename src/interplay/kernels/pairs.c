@@ -117,7 +117,8 @@ void pair_product_once(PairLeft left, PairRight right, long rows, long pairs, lo
 }
 
 void pair_product(PairLeft left, PairRight right, long rows, long pairs, long columns, float *out, long ld, int add) {
-    for (long k = 0; k < pairs; k += EXACT_PAIRS) {
+    // Of no summands one part, which is 0.
+    for (long k = 0; k < larger_of(pairs, 1); k += EXACT_PAIRS) {
         const PairLeft a = {left.pairs + k * left.step, left.scale, left.row, left.step};
         const PairRight b = {right.pairs + k * right.ld, right.scale, right.ld};
         pair_product_once(a, b, rows, smaller_of(EXACT_PAIRS, pairs - k), 0, columns, out, ld, add || k > 0 ? 1.0f : 0.0f);
