@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from interplay.core import extension
 from interplay.evaluate.spec import EvaluateSpec
-from interplay.kernels import layers, library as kernels
+from interplay.kernels import exact, layers, library as kernels
 from interplay.model import attention, decoder, folder
 from interplay.model.spec import Shape
 from interplay.optim import optimizer
@@ -200,6 +200,16 @@ def test_a_pass_of_no_rows_has_a_gradient_of_zeros(monkeypatch: pytest.MonkeyPat
     }[of]()
     reached = weights if of == "layer" else [gate_up]
     assert not any(gradient.any() for gradient in torch.autograd.grad(made.sum(), reached))
+
+
+@compiled
+def test_what_is_no_number_has_no_logarithm() -> None:
+    none = torch.tensor([float("nan")])
+    assert exact.logsigmoid(none).isnan().all()
+    weight = torch.ones(8, 16)
+    weight[5] = float("nan")
+    assert layers.logps(torch.ones(2, 16), weight, torch.tensor([1, 5]), 1.0).isnan().all()
+    assert exact.EXACT.log(torch.tensor([float("inf")], dtype=torch.float64)).isposinf().all()
 
 
 def test_a_large_vocabulary_alone_takes_integers(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -193,8 +193,10 @@ INLINE vec exponential(vec x) {
     return y * (vec)((__builtin_convertvector(n, ivec) + 127) << 23);
 }
 
-// The natural logarithm of a normal positive number, by the series of the inverse hyperbolic tangent: within 1e-13.
+// The natural logarithm of a normal positive number, by the series of the inverse hyperbolic tangent: within 1e-13. Infinity and
+// no number stay what they are.
 INLINE double natural_log(double x) {
+    if (!(x < INFINITY)) return x;
     union {
         double value;
         uint64_t bits;
