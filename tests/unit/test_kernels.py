@@ -256,6 +256,7 @@ def test_the_number_of_threads_changes_no_byte() -> None:
     "level",
     [
         pytest.param("x86-64", marks=pytest.mark.slow),
+        pytest.param("x86-64-v2 -mfma", marks=pytest.mark.slow),
         pytest.param("x86-64-v3", marks=pytest.mark.skipif(not cases.WIDER, reason="this processor has nothing beyond AVX2")),
     ],
 )
@@ -271,7 +272,8 @@ def test_a_processor_without_the_instructions_computes_the_same_bytes(monkeypatc
         return {"hidden": hidden, "muon": optimizer.orthogonalise(matrices, torch.int8), **own, **gradients}
 
     expected = everything()
-    monkeypatch.setattr(kernels, "FLAGS", [f"-march={level}" if "-march" in flag else flag for flag in kernels.FLAGS])
+    flags = (f"-march={level}".split() if "-march" in flag else [flag] for flag in kernels.FLAGS)
+    monkeypatch.setattr(kernels, "FLAGS", [part for some in flags for part in some])
     kernels.library.cache_clear()
     try:
         found = everything()
