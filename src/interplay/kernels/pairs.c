@@ -57,7 +57,7 @@ void pairs_interleaved(const int32_t *x, long rows, long width, int32_t *restric
     for (long m = 0; m < rows; m += 2, out += width)
         for (long k = 0; k < columns; k++) {
             const int32_t first = x[m * columns + k], second = x[(m + 1) * columns + k];
-            out[2 * k] = (first & 0xffff) | second << 16;
+            out[2 * k] = (first & 0xffff) | (int32_t)((uint32_t)second << 16);
             out[2 * k + 1] = (int32_t)((uint32_t)first >> 16) | (second & (int32_t)0xffff0000);
         }
 }
