@@ -212,6 +212,13 @@ def test_what_is_no_number_has_no_logarithm() -> None:
     assert exact.EXACT.log(torch.tensor([float("inf")], dtype=torch.float64)).isposinf().all()
 
 
+@compiled
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.int64])
+def test_an_exact_function_reads_no_memory_of_another_type(dtype: torch.dtype) -> None:
+    with pytest.raises(KeyError):
+        exact.exp(torch.ones(3, dtype=dtype))
+
+
 def test_a_large_vocabulary_alone_takes_integers(monkeypatch: pytest.MonkeyPatch) -> None:
     made, hidden = model(), torch.randn(5, 64, generator=torch.Generator().manual_seed(0))
     assert torch.equal(made.logits(hidden, torch.int8), made.logits(hidden))
