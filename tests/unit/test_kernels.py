@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from interplay.core import extension
 from interplay.evaluate.spec import EvaluateSpec
-from interplay.kernels import layers, library as kernels
+from interplay.kernels import exact, layers, library as kernels
 from interplay.model import attention, decoder, folder
 from interplay.model.spec import Shape
 from interplay.optim import optimizer
@@ -181,6 +181,44 @@ def test_log_probabilities_of_a_small_vocabulary_are_those_of_float64(
         assert torch.equal(layers.logps(hidden, weight, tokens, temperature), found)
 
 
+@compiled
+@pytest.mark.parametrize("of", ["logps", "head", "plain head", "layer", "plain product"])
+def test_a_pass_of_no_rows_has_a_gradient_of_zeros(monkeypatch: pytest.MonkeyPatch, of: str) -> None:
+    empty = torch.empty
+    monkeypatch.setattr(torch, "empty", lambda *size, **how: empty(*size, **how).fill_(7))
+    monkeypatch.setattr(torch, "empty_like", lambda x: torch.full(x.shape, 7, dtype=x.dtype))
+    rows = torch.zeros(0, 16, requires_grad=True)
+    weights = [torch.ones(size, requires_grad=True) for size in ((16,), (16, 16), (32, 16), (16, 16))]
+    _, out, gate_up, down = weights
+    none = torch.zeros(0, dtype=torch.int64)
+    made = {
+        "logps": lambda: layers.logps(rows, gate_up, none, 1.0),
+        "head": lambda: layers.head(rows, gate_up),
+        "plain head": lambda: kernels.plain_head(rows, gate_up),
+        "layer": lambda: layers.after_attention(rows, rows, *weights, layers.pack((out, out, gate_up, down), True), 1e-6),
+        "plain product": lambda: kernels.int8_linear(rows, gate_up),
+    }[of]()
+    reached = weights if of == "layer" else [gate_up]
+    assert not any(gradient.any() for gradient in torch.autograd.grad(made.sum(), reached))
+
+
+@compiled
+def test_what_is_no_number_has_no_logarithm() -> None:
+    none = torch.tensor([float("nan")])
+    assert exact.logsigmoid(none).isnan().all()
+    weight = torch.ones(8, 16)
+    weight[5] = float("nan")
+    assert layers.logps(torch.ones(2, 16), weight, torch.tensor([1, 5]), 1.0).isnan().all()
+    assert exact.EXACT.log(torch.tensor([float("inf")], dtype=torch.float64)).isposinf().all()
+
+
+@compiled
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.int64])
+def test_an_exact_function_reads_no_memory_of_another_type(dtype: torch.dtype) -> None:
+    with pytest.raises(KeyError):
+        exact.exp(torch.ones(3, dtype=dtype))
+
+
 def test_a_large_vocabulary_alone_takes_integers(monkeypatch: pytest.MonkeyPatch) -> None:
     made, hidden = model(), torch.randn(5, 64, generator=torch.Generator().manual_seed(0))
     assert torch.equal(made.logits(hidden, torch.int8), made.logits(hidden))
@@ -225,6 +263,7 @@ def test_the_number_of_threads_changes_no_byte() -> None:
     "level",
     [
         pytest.param("x86-64", marks=pytest.mark.slow),
+        pytest.param("x86-64-v2 -mfma", marks=pytest.mark.slow),
         pytest.param("x86-64-v3", marks=pytest.mark.skipif(not cases.WIDER, reason="this processor has nothing beyond AVX2")),
     ],
 )
@@ -240,7 +279,8 @@ def test_a_processor_without_the_instructions_computes_the_same_bytes(monkeypatc
         return {"hidden": hidden, "muon": optimizer.orthogonalise(matrices, torch.int8), **own, **gradients}
 
     expected = everything()
-    monkeypatch.setattr(kernels, "FLAGS", [f"-march={level}" if "-march" in flag else flag for flag in kernels.FLAGS])
+    flags = (f"-march={level}".split() if "-march" in flag else [flag] for flag in kernels.FLAGS)
+    monkeypatch.setattr(kernels, "FLAGS", [part for some in flags for part in some])
     kernels.library.cache_clear()
     try:
         found = everything()

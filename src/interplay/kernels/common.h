@@ -54,7 +54,7 @@ INLINE vec larger(vec a, vec b) {
 INLINE vec fma_of(vec a, vec b, vec c) {
 #if defined(__AVX512F__)
     return (vec)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
-#elif defined(__FMA__)
+#elif defined(__AVX2__) && defined(__FMA__)
     return (vec)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
 #else
     for (int i = 0; i < PART; i++) c[i] = fmaf(a[i], b[i], c[i]);
@@ -193,8 +193,10 @@ INLINE vec exponential(vec x) {
     return y * (vec)((__builtin_convertvector(n, ivec) + 127) << 23);
 }
 
-// The natural logarithm of a normal positive number, by the series of the inverse hyperbolic tangent: within 1e-13.
+// The natural logarithm of a normal positive number, by the series of the inverse hyperbolic tangent: within 1e-13. Infinity and
+// no number stay what they are.
 INLINE double natural_log(double x) {
+    if (!(x < INFINITY)) return x;
     union {
         double value;
         uint64_t bits;

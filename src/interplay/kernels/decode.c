@@ -228,13 +228,12 @@ INLINE const int64_t *history_of(const Completions *c, long sample) { return c->
 INLINE long before_of(const Completions *c, long slot) { return length_of(c, slot) + *history_of(c, c->sample[slot]); }
 INLINE long own_before(const Completions *c, long slot) { return before_of(c, slot) - common_of(length_of(c, slot)); }
 
-// Key and value (shared, size) of one token take place t among a slot's own; `pitch` floats separate two elements of the key.
-INLINE void append(const Completions *c, float *keys, long t, const float *k, long pitch, const float *v, long v_pitch) {
-    float *values = keys + own_size(c), *place = keys + t / LANES * LANES * c->shared * c->size + t % LANES;
-    for (long h = 0; h < c->shared; h++)
-        for (long d = 0; d < c->size; d++) place[(h * c->size + d) * LANES] = k[(h * c->size + d) * pitch];
-    for (long h = 0; h < c->shared; h++)
-        memcpy(values + (t * c->shared + h) * c->size, v + h * v_pitch, (size_t)c->size * 4);
+// Key and value (shared, size) of one token take place t among a slot's own.
+INLINE void append(const Completions *c, float *keys, long t, const float *k, const float *v) {
+    const long width = c->shared * c->size;
+    float *place = keys + t / LANES * LANES * width + t % LANES;
+    for (long d = 0; d < width; d++) place[d * LANES] = k[d];
+    memcpy(keys + own_size(c) + t * width, v, (size_t)width * 4);
 }
 
 // Leave key and value (shared, size) of token `step` of a sample to those who continue it.
@@ -326,7 +325,7 @@ static void pass(const Completions *c, Block *b) {
         for (long i = 0; i < b->count; i++) {
             const long slot = b->slot[i], step = c->steps[slot] - 1;
             const float *k = b->qk + i * stride + c->heads * c->size, *v = b->v + i * c->shared * c->size;
-            append(c, own_keys(c, slot, l), own_before(c, slot) + step, k, 1, v, c->size);
+            append(c, own_keys(c, slot, l), own_before(c, slot) + step, k, v);
             if (c->made) keep(c, c->sample[slot], l, step, k, v);
         }
         for (long i = 0, next; i < b->count; i = next) {
@@ -352,7 +351,7 @@ static void recall(const Completions *c, long sample, long layer, long first, fl
     for (long t = first; t < length + history[0]; t++) {
         const long place = t < history[3] ? history[1] + t : history[2] + t - history[3];
         const float *k = c->past + (layer * 2 * c->places + place) * width;
-        append(c, own, t - first, k, 1, k + c->places * width, c->size);
+        append(c, own, t - first, k, k + c->places * width);
     }
 }
 

@@ -46,7 +46,7 @@ static double exponential_of(double x) {
 }
 
 // log(x): -infinity of 0, no number below.
-static double logarithm(double x) { return x > 0.0 ? (x == INFINITY ? x : natural_log(x)) : x == 0.0 ? -INFINITY : NAN; }
+static double logarithm(double x) { return x > 0.0 ? natural_log(x) : x == 0.0 ? -INFINITY : NAN; }
 
 // What `elementwise` and `elementwise64` compute.
 enum { EXP, EXP_LESS_ONE, LOG_SIGMOID, SIGMOID, LOG, TANH, COSINE, LOG_REST };

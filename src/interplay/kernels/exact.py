@@ -167,14 +167,18 @@ class Blocks(NamedTuple):
 
 
 def fixed_blocks(rows: int) -> Blocks:
-    """Blocks of a pass from its first row on, wherever a sequence begins."""
-    return Blocks(torch.tensor([*range(0, rows, BLOCK_ROWS), rows]))
+    """Blocks of a pass from its first row on, wherever a sequence begins; of no rows one, whose part of a gradient is 0."""
+    return Blocks(torch.tensor([*range(0, max(rows, 1), BLOCK_ROWS), rows]))
+
+
+_OF_TYPE = {torch.float32: "elementwise", torch.float64: "elementwise64"}
+"""Kernels, which read memory as numbers of these types."""
 
 
 def _computed(function: int, x: Tensor) -> Tensor:
     x = x.contiguous()
     out = torch.empty_like(x)
-    library.call("elementwise64" if x.dtype == torch.float64 else "elementwise", function, x, x.numel(), out)
+    library.call(_OF_TYPE[x.dtype], function, x, x.numel(), out)
     return out
 
 

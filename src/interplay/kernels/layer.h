@@ -19,8 +19,8 @@ typedef struct {
     float eps;
 } Mlp;
 
-// qk (rows, rotated, size) and v (rows, values, size) of x (rows, width). `inverse` (rows) is scratch; bias, qk_norm and `raw`,
-// which keeps what the gradient needs, may be null.
+// qk (rows, rotated, size) and v (rows, values, size) of x (rows, width). `inverse` (rows) and `raw` keep what the gradient needs;
+// bias, qk_norm and raw may be null.
 void before_forward(const Heads *heads, const Rope *rope, const float *x, const float *norm, const uint8_t *qkv, const float *bias,
                     const float *qk_norm, float *inverse, float *raw, float *qk, float *v);
 

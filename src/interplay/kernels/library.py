@@ -219,7 +219,8 @@ _EXACT = 1024
 def quantised(x: Tensor, dim: int, largest: float = LARGEST) -> tuple[Tensor, Tensor]:
     """Integers of at most `largest` in float32, and the power of two for each row along `dim` (size 1 there) that they are
     multiples of, the smallest above peak / largest."""
-    peak = x.abs().amax(dim, keepdim=True).clamp_min(1e-30) / largest
+    peak = x.abs().amax(dim, keepdim=True) if x.shape[dim] else x.sum(dim, keepdim=True)
+    peak = peak.clamp_min(1e-30) / largest
     scale = torch.ldexp(torch.ones_like(peak), torch.frexp(peak).exponent)
     return torch.round(x / scale), scale
 

@@ -78,7 +78,7 @@ void logps_backward(const float *gradient, const float *hidden, const float *hea
 #pragma omp for schedule(static)
         for (long v = 0; v < vocabulary; v += LANES) {
             const long count = smaller_of(LANES, vocabulary - v);
-            for (long first = 0; first < rows && !blocks; first += BLOCK)
+            for (long first = 0; first < larger_of(rows, 1) && !blocks; first += BLOCK)
                 float_product(kept + first * padded + v, 1, padded, hidden + first * width, width, count, width,
                               smaller_of(BLOCK, rows - first), (float *)dhead + v * width, width, first > 0);
             for (long block = 0; blocks && block < blocks->count; block++) {

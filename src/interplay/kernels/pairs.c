@@ -57,7 +57,7 @@ void pairs_interleaved(const int32_t *x, long rows, long width, int32_t *restric
     for (long m = 0; m < rows; m += 2, out += width)
         for (long k = 0; k < columns; k++) {
             const int32_t first = x[m * columns + k], second = x[(m + 1) * columns + k];
-            out[2 * k] = (first & 0xffff) | second << 16;
+            out[2 * k] = (first & 0xffff) | (int32_t)((uint32_t)second << 16);
             out[2 * k + 1] = (int32_t)((uint32_t)first >> 16) | (second & (int32_t)0xffff0000);
         }
 }
@@ -117,7 +117,8 @@ void pair_product_once(PairLeft left, PairRight right, long rows, long pairs, lo
 }
 
 void pair_product(PairLeft left, PairRight right, long rows, long pairs, long columns, float *out, long ld, int add) {
-    for (long k = 0; k < pairs; k += EXACT_PAIRS) {
+    // Of no summands one part, which is 0.
+    for (long k = 0; k < larger_of(pairs, 1); k += EXACT_PAIRS) {
         const PairLeft a = {left.pairs + k * left.step, left.scale, left.row, left.step};
         const PairRight b = {right.pairs + k * right.ld, right.scale, right.ld};
         pair_product_once(a, b, rows, smaller_of(EXACT_PAIRS, pairs - k), 0, columns, out, ld, add || k > 0 ? 1.0f : 0.0f);
