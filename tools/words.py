@@ -49,7 +49,7 @@ COMMENTS = ("configs/",)
 """YAML of which comments are read: the values of a study are hashed, and its claims may quote a paper."""
 EXEMPT = ("docs/images/", "docs/log/", "docs/log.md", "docs/results/", "docs/papers.md", "docs/guide/tasks.md", "tools/words.py")
 """Pictures, history, exported results, and the pages that quote claims, titles and problems."""
-QUOTED = re.compile(r"arxiv|https?://|^\s*(?:claim|arm|control|test): ", re.IGNORECASE)
+QUOTED = re.compile(r"arxiv|https?://|^\s*(?:- )?(?:claim|now|arm|control|test): ", re.IGNORECASE)
 """A line that cites a paper may hold its title, and one of docs/data a claim, an arm or a test as it is named."""
 
 

@@ -193,7 +193,7 @@ def test_a_claim_of_the_first_edition_stands_as_the_study_that_asked_last_says(r
     again = {**result, "study": "folder/again", "claims": claims}
     (root / "docs/results/folder.again.laptop.json.gz").write_bytes(gzip.compress(json.dumps(again).encode()))
     entry = {"study": "folder/toy", "claims": 2}
-    reworded = {**entry, "again": ["folder/again"], "says": {"It does not": "It lifts nothing"}}
+    reworded = {**entry, "again": ["folder/again"], "says": [{"claim": "It does not", "now": "It lifts nothing"}]}
     for written, cells in (
         (entry, "| folder/toy | 2 | 1 | 1 | 0 | – |"),
         ({**entry, "again": ["folder/again"]}, "| folder/toy | 2 | 0 | 1 | 1 | folder/again |"),
@@ -203,9 +203,12 @@ def test_a_claim_of_the_first_edition_stands_as_the_study_that_asked_last_says(r
         assert cells in papers.page(root)
     for wrong, said in (
         ({**entry, "claims": 3}, "folder/toy has 2 claims in docs/results; claims is 3; correct it"),
-        ({**reworded, "says": {"It does not": "It sinks"}}, "says matches no claim: 'It does not' -> 'It sinks'; correct it"),
         (
-            {**reworded, "says": {"It sinks": "It lifts nothing"}},
+            {**reworded, "says": [{"claim": "It does not", "now": "It sinks"}]},
+            "says matches no claim: 'It does not' -> 'It sinks'; correct it",
+        ),
+        (
+            {**reworded, "says": [{"claim": "It sinks", "now": "It lifts nothing"}]},
             "says matches no claim: 'It sinks' -> 'It lifts nothing'; correct it",
         ),
         ({**entry, "study": "folder/gone"}, "folder/gone: no result of it in docs/results counts; correct the name"),

@@ -1,4 +1,4 @@
-"""Where the claims of the first edition stand: how many are decided over bases, by the study itself or by one that asks again."""
+"""How many claims of the first edition are decided over bases, by the study itself or by one that asks them again."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -15,6 +15,14 @@ HELD = (words.SUPPORTED, words.REPRODUCED, words.SAME_SIGN, words.EQUIVALENT)
 FAILED = (words.REFUTED, words.CONTRADICTED)
 
 
+class Reworded(Model):
+    """A claim that is asked again in other words."""
+
+    claim: str
+    """As it was."""
+    now: str
+
+
 class Asked(Model):
     """A study of the first edition."""
 
@@ -23,8 +31,8 @@ class Asked(Model):
     """How many it had."""
     again: tuple[str, ...] = ()
     """Studies that ask them again, the last one last."""
-    says: dict[str, str] = {}
-    """A claim's words -> those of the same claim in a study of `again`."""
+    says: tuple[Reworded, ...] = ()
+    """Claims whose words are others in a study of `again`."""
 
 
 def section(root: Path) -> list[str]:
@@ -46,18 +54,19 @@ def section(root: Path) -> list[str]:
 
 
 def _counts(root: Path, entry: Asked) -> Counter[str]:
-    """Claims by how they stand. Raises UserError where the entry and the committed results do not match."""
+    """Claims that held, that did not, and that are open. Raises UserError where entry and committed results do not match."""
     own = _verdicts(root, entry.study)
     if len(own) != entry.claims:
         raise UserError(f"{LIST}: {entry.study} has {len(own)} claims in docs/results; claims is {entry.claims}; correct it")
     others = [_verdicts(root, study) for study in entry.again]
-    for old, new in entry.says.items():
+    now = {one.claim: one.now for one in entry.says}
+    for old, new in now.items():
         if old not in own or not any(new in other for other in others):
             raise UserError(f"{LIST}: {entry.study}: says matches no claim: '{old}' -> '{new}'; correct it")
-    return Counter(_standing([own[says], *(other.get(entry.says.get(says, says), "") for other in others)]) for says in own)
+    return Counter(_last([own[says], *(other.get(now.get(says, says), "") for other in others)]) for says in own)
 
 
-def _standing(verdicts: list[str]) -> str:
+def _last(verdicts: list[str]) -> str:
     """By the verdict of the study that asked last."""
     last = [verdict for verdict in verdicts if verdict][-1]
     return "held" if last in HELD else "failed" if last in FAILED else "open"
