@@ -30,7 +30,7 @@ class Asked(Model):
     claims: int
     """How many it had."""
     again: tuple[str, ...] = ()
-    """Studies that ask them again, the last one last."""
+    """Studies that ask them again, in that order."""
     says: tuple[Reworded, ...] = ()
     """Claims whose words are others in a study of `again`."""
 
