@@ -69,6 +69,8 @@ def test_docs_papers_is_what_locks_and_results_say() -> None:
 def test_the_overview_of_verdicts_is_that_of_the_committed_results() -> None:
     for path, text in verdicts.picture(ROOT).items():
         assert path.read_text(encoding="utf-8") == text, "run `make docs`"
+        ends = [float(left) + float(width) for left, width in re.findall(r'<rect x="([\d.]+)"[^>]*? width="(\d+)"', text)]
+        assert max(ends) < verdicts.WIDTH, "the longest row of marks fits"
 
 
 def whole(root: Path) -> str:
