@@ -6,13 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from interplay.core.model import Model, UserError
-from interplay.report import claim_spec as words
+from interplay.report.claim_spec import AGAINST, FOR
 from tools.reference import committed, lists
 
 LIST = "docs/data/first_edition.yaml"
 HEADING = "The claims of the first edition"
-HELD = (words.SUPPORTED, words.REPRODUCED, words.SAME_SIGN, words.EQUIVALENT)
-FAILED = (words.REFUTED, words.CONTRADICTED)
 
 
 class Reworded(Model):
@@ -69,7 +67,7 @@ def _counts(root: Path, entry: Asked) -> Counter[str]:
 def _last(verdicts: list[str]) -> str:
     """By the verdict of the study that asked last."""
     last = [verdict for verdict in verdicts if verdict][-1]
-    return "held" if last in HELD else "failed" if last in FAILED else "open"
+    return "held" if last in FOR else "failed" if last in AGAINST else "open"
 
 
 def _verdicts(root: Path, study: str) -> dict[str, str]:

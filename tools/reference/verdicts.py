@@ -16,10 +16,10 @@ WIDTH, MARKS, ROW, PITCH, SIDE = 500, 250, 15, 13, 9
 INK, FAINT = "#1f2933", "#8a94a0"
 BLUE, ORANGE = "#1d4f7c", "#c2550a"
 LOOKS = {
-    **dict.fromkeys((words.SUPPORTED, words.REPRODUCED, words.SAME_SIGN, words.EQUIVALENT), (BLUE, BLUE)),
+    **dict.fromkeys(words.FOR, (BLUE, BLUE)),
     words.INDICATED: ("#a9cbe8", BLUE),
     words.INDICATED_AGAINST: ("#f7cfa8", ORANGE),
-    **dict.fromkeys((words.REFUTED, words.CONTRADICTED), (ORANGE, ORANGE)),
+    **dict.fromkeys(words.AGAINST, (ORANGE, ORANGE)),
     words.NO_INFORMATION: ("#ffffff", FAINT),
     words.NOT_TESTED: ("#ffffff", FAINT),
     words.NOT_JUDGED: ("#ffffff", FAINT),
@@ -27,10 +27,10 @@ LOOKS = {
 }
 """Verdict -> fill and outline of its mark, in the order of the marks in a row."""
 LEGEND = {
-    "supported, reproduced, same sign or equivalent": (words.SUPPORTED, words.REPRODUCED, words.SAME_SIGN, words.EQUIVALENT),
+    "supported, reproduced, same sign or equivalent": words.FOR,
     "indicated: so, on one base or two": (words.INDICATED,),
     "indicated against: not so, on one base or two": (words.INDICATED_AGAINST,),
-    "refuted or contradicted": (words.REFUTED, words.CONTRADICTED),
+    "refuted or contradicted": words.AGAINST,
     "no information, not tested or not judged": (words.NO_INFORMATION, words.NOT_TESTED, words.NOT_JUDGED),
     "withdrawn, with a reason": (WITHDRAWN_VERDICT,),
 }
