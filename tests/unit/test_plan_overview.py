@@ -467,6 +467,18 @@ def test_the_power_of_each_claim_is_that_of_the_planned_bases_and_prompts_with_t
     assert all("1 base, at most indicated, finds " in one.said for one in shared)
 
 
+def test_a_claim_about_two_arms_of_the_same_stages_has_the_deviations_of_such_pairs() -> None:
+    plan = expand.plan_study(ROOT / "configs", "methods/showdown_replication", "coffee")
+    assert plan.pilot is not None
+    found = {one.claim.says: one for one in power.planned_power(plan, lambda digest: None)}
+    bases, prompts = plan.pilot["contenders"]
+    rivals = Spread(0.0, 48, 160, bases**2 / 48, prompts**2 / 160)
+    assert found["Ratios of whole sequences beat ratios of tokens"].power == rivals.power(3)
+    gain = Spread(0.0, 48, 160, plan.pilot["bases"] ** 2 / 48, plan.pilot["prompts"] ** 2 / 160)
+    assert found["GRPO lifts the edge"].power == gain.power(5)
+    assert rivals.power(3) > 2 * gain.power(3)
+
+
 def test_one_calibrated_base_shares_its_prompts_as_any_other_does() -> None:
     plan = expand.plan_study(ROOT / "configs", "interplay/edge_calibrated", "coffee", ["replicates=1"])
     said = [one.said for one in power.planned_power(plan, lambda digest: None)]

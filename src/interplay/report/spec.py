@@ -135,8 +135,8 @@ class Pilot(Model):
     prompts: float
     """Between prompts; as measured on one base an upper bound, since it holds the noise of samples."""
     contenders: tuple[float, float] | None = None
-    """Between bases and between prompts, of two arms that are both trained on the same base, pooled over such pairs, for fights.
-    Null: those above, which are of an arm and its base."""
+    """Between bases and between prompts, of two arms that train stages of the same kinds on one base, pooled over such pairs: for
+    claims and fights about such arms. Null: those above, which are of an arm and its base."""
     source: str
     """What they were measured from."""
 

@@ -85,7 +85,8 @@ def _planned(
     arms = [spec.rows_of(arm) for arm in (claim.test.arm, claim.test.against)]
     bases = min(len({row.path[0].digest for row in rows}) for rows in arms)
     prompts = _prompts(plan, spec, arms[0][0], claim.test)
-    of_bases, of_prompts = (contenders > 1 and pilot["contenders"]) or (pilot["bases"], pilot["prompts"])
+    rivals = contenders > 1 or _are_rivals(arms[0][0], arms[1][0])
+    of_bases, of_prompts = (rivals and pilot["contenders"]) or (pilot["bases"], pilot["prompts"])
 
     claimed = claim in spec.claims  # and no fight, whose looks spend alpha on their own
     level = spec.stopping.alpha if spec.stopping and claimed else intervals.LEVEL
@@ -132,6 +133,13 @@ def _planned(
     if not options:
         options = ["more prompts" if chance(planned(10**6)) < intervals.POWER else f"over {MOST_PLANNED} replicates"]
     return f"{said}, power {power:.2f}, below {intervals.POWER:g}: needs {' or '.join(options)}", power
+
+
+def _are_rivals(one: ReportArm, other: ReportArm) -> bool:
+    """Whether two arms train stages of the same kinds on one base. Training moves some prompts far more than others, in both arms
+    alike, so that such a difference varies less between prompts than that of an arm and its base."""
+    kinds = [[stage.kind for stage in arm.path] for arm in (one, other)]
+    return kinds[0] == kinds[1] and len(kinds[0]) > 1 and one.path[0].digest == other.path[0].digest
 
 
 def replicates_for(power: Callable[[int], float]) -> int | None:
