@@ -175,6 +175,15 @@ def test_completions_of_every_family_are_shown_and_no_right_step_is_called_wrong
                 assert any(piece.wrong for piece in pieces), text
 
 
+def test_a_long_completion_is_judged_whole_and_its_first_steps_are_shown() -> None:
+    problem = terse_prompts.parse_prompt("a6,d1,ba+3?b|", TASK)
+    row = {"family": "op_dag", "graph": terse_prompts.OP_DAG.dumps(problem), "solution": "a6,b6+3=2#2"}
+    shown = examples.plain_completion(row, "a6," * 300 + row["solution"])
+    assert {piece.text for piece in shown} == {"a = 6"}
+    assert not any(piece.wrong for piece in shown)
+    assert len(shown) == examples.LONGEST // len("a = 6")
+
+
 def test_plain_text_is_marked_by_the_sentences_that_its_reference_does_not_have() -> None:
     row = {"family": "qa", "prompt": "How many?", "solution": "Two and two. So 4.", "answer": "4", "graph": "", "index": 0}
     assert examples.plain_problem(row) == examples.Problem([("How many?", True)], "", [Piece("Two and two."), Piece("So 4.")])

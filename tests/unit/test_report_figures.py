@@ -232,3 +232,12 @@ def test_a_point_that_is_not_there_has_no_whisker_in_the_page() -> None:
     whiskers.set_label("_rl")
     (line,) = figures.read_chart(canvas)["panels"][0]["lines"]
     assert line["points"] == [[0.0, None, None, None], [1.0, 0.5, 0.25, 0.75]]
+
+
+def test_whiskers_of_neighbouring_steps_of_a_long_run_stay_their_own() -> None:
+    canvas = Canvas()
+    curve, _, (whiskers,) = canvas.subplots().errorbar([1234567, 1234568], [0.25, 0.5], yerr=[[0.125, 0.25], [0.125, 0.25]])
+    curve.set_label("rl")
+    whiskers.set_label("_rl")
+    (line,) = figures.read_chart(canvas)["panels"][0]["lines"]
+    assert line["points"] == [[1234567.0, 0.25, 0.125, 0.375], [1234568.0, 0.5, 0.25, 0.75]]

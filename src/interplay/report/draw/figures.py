@@ -326,7 +326,7 @@ def _pen(line: Line2D) -> Json:
 
 def _pairs(line: Line2D) -> list[list[float | None]]:
     data: Any = line.get_data()
-    return [[_short(x), _short(y)] for x, y in zip(*data, strict=True)]
+    return [[_place(x), _short(y)] for x, y in zip(*data, strict=True)]
 
 
 def _thin(line: Line2D, points: list[list[Any]]) -> list[Any]:
@@ -345,7 +345,7 @@ def _intervals(axis: Axes) -> dict[str, dict[float | None, tuple[float | None, f
         else:
             corners = part.get_paths()[0].vertices if isinstance(part, PolyCollection) and part.get_paths() else []
         for x, y in corners:
-            of.setdefault(_short(x), []).append(float(y))
+            of.setdefault(_place(x), []).append(float(y))
     return {name: {x: (_short(min(ys)), _short(max(ys))) for x, ys in of.items()} for name, of in found.items()}
 
 
@@ -361,7 +361,7 @@ def _stacked_or_bars(axis: Axes) -> Iterator[Json]:
             first, name = container.patches[0], str(container.get_label())
             boxes = [[_short(n) for n in (p.get_x(), p.get_y(), p.get_width(), p.get_height())] for p in container.patches]
             between = intervals.get(name, {})
-            ends = [between.get(_short(p.get_x() + p.get_width() / 2), (None, None)) for p in container.patches]
+            ends = [between.get(_place(p.get_x() + p.get_width() / 2), (None, None)) for p in container.patches]
             look = {"color": to_hex(first.get_facecolor()), "hatch": first.get_hatch() or ""}
             yield {"name": name, **look, "boxes": boxes, "ends": ends, "level": container.orientation == "horizontal"}
 
@@ -382,6 +382,11 @@ def _cells(axis: Axes) -> Iterator[Json]:
             }
 
 
-def _short(number: float) -> float | None:
-    """Five significant digits; None for what is no number."""
-    return float(f"{float(number):.5g}") if np.isfinite(number) else None
+def _short(number: float, digits: int = 5) -> float | None:
+    """So many significant digits; None for what is no number."""
+    return float(f"{float(number):.{digits}g}") if np.isfinite(number) else None
+
+
+def _place(x: float) -> float | None:
+    """To nine digits, so that steps and tokens of a long run stay distinct."""
+    return _short(x, 9)

@@ -2,6 +2,7 @@
 
 Read from samples and problem sets where they are on disk; a report without them has neither. All choices are deterministic."""
 
+import itertools
 import re
 import shlex
 from collections.abc import Iterable, Iterator
@@ -96,7 +97,9 @@ def plain_completion(row: dict[str, Any], completion: str) -> list[Piece]:
     if family is not None and family.plain_steps is not None:
         graph = family.loads(row["graph"])
         reference = {step.text for step in family.plain_steps(graph, row["solution"])}
-        return [Piece(text, wrong, text not in reference) for text, wrong in family.plain_steps(graph, completion[:LONGEST])]
+        pieces = [Piece(text, wrong, text not in reference) for text, wrong in family.plain_steps(graph, completion)]
+        ends = itertools.accumulate(len(piece.text) for piece in pieces)  # cut once all is judged: half a step would be wrong
+        return [piece for piece, end in zip(pieces, ends, strict=True) if end <= LONGEST]
     reference = {piece.lower() for piece in sentences(row["solution"])}
     return [Piece(piece, "", piece.lower() not in reference) for piece in sentences(shorten(completion))]
 

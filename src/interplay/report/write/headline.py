@@ -151,10 +151,8 @@ def _others(made: answers.Answer, lead: contrast.JudgedClaim | None) -> list[str
             count = f"{len(items)} of {model.plural(len(made.judged), 'claim')} {'is' if len(items) == 1 else 'are'} supported"
             arms = {lead.claim.test.arm if lead else "", None}
             other = next((item for item in rest if item.claim.test.difference and item.claim.test.arm not in arms), None)
-            change = (
-                f", also “{other.claim.says}”: {change_text(made.results, other.claim.test, other.estimate)}" if other else ""
-            )
-            said.append(f"{count}{change}.")
+            change = other and change_text(_of_claim(made.results, other), other.claim.test, other.estimate)
+            said.append(f"{count}{f', also “{other.claim.says}”: {change}' if other else ''}.")
         elif rest:
             more = f" and {len(rest) - MOST_LISTED} more" if len(rest) > MOST_LISTED else ""
             quoted = "; ".join(f"“{item.claim.says}”" for item in rest[:MOST_LISTED])
@@ -308,7 +306,7 @@ def _row(results: frame.Results, item: contrast.JudgedClaim, reach: Mapping[Meas
         "unit": unit,
         "interval": interval[1:-1].replace(", ", " to "),
         "per_seed": text.per_seed(found, signed, test.metric),
-        "detectable": measure.shown(found.detectable),
+        "detectable": "" if math.isnan(found.detectable) else f"{measure.shown(found.detectable)} {unit}".rstrip(),
         "n": text.counted(found),
         "reason": item.reason,
         "caveat": item.caveat,
