@@ -203,6 +203,12 @@ def test_a_claim_of_the_first_edition_stands_as_the_study_that_asked_last_says(r
     ):
         (root / first_edition.LIST).write_text(yaml.safe_dump([written]))
         assert cells in papers.page(root)
+    other = {**claims[0], "test": {**claims[0]["test"], "difference": "answer_pass@1"}}
+    (root / "docs/results/folder.again.laptop.json.gz").write_bytes(
+        gzip.compress(json.dumps({**again, "claims": [other, claims[1]]}).encode())
+    )
+    (root / first_edition.LIST).write_text(yaml.safe_dump([{**entry, "again": ["folder/again"]}]))
+    assert "| folder/toy | 2 | 1 | 1 | 0 | folder/again |" in papers.page(root), "another metric is another claim"
     for wrong, said in (
         ({**entry, "claims": 3}, "folder/toy has 2 claims in docs/results; claims is 3; correct it"),
         (

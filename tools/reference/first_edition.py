@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from interplay.core.model import Model, UserError
 from interplay.report.claim_spec import AGAINST, FOR
@@ -19,6 +19,14 @@ class Reworded(Model):
     claim: str
     """As it was."""
     now: str
+
+
+class Answer(NamedTuple):
+    """The verdict of a claim."""
+
+    verdict: str
+    outcome: str
+    """The metric. Claims of the same words about another one are other claims."""
 
 
 class Asked(Model):
@@ -61,21 +69,31 @@ def _counts(root: Path, entry: Asked) -> Counter[str]:
     for old, new in now.items():
         if old not in own or not any(new in other for other in others):
             raise UserError(f"{LIST}: {entry.study}: says matches no claim: '{old}' -> '{new}'; correct it")
-    return Counter(_last([own[says], *(other.get(now.get(says, says), "") for other in others)]) for says in own)
+    answers = {
+        says: [found, *(other[now.get(says, says)] for other in others if now.get(says, says) in other)]
+        for says, found in own.items()
+    }
+    return Counter(
+        _last([answer.verdict for answer in found if says in now or answer.outcome == own[says].outcome])
+        for says, found in answers.items()
+    )
 
 
 def _last(verdicts: list[str]) -> str:
     """By the verdict of the study that asked last."""
-    last = [verdict for verdict in verdicts if verdict][-1]
+    last = verdicts[-1]
     return "held" if last in FOR else "failed" if last in AGAINST else "open"
 
 
-def _verdicts(root: Path, study: str) -> dict[str, str]:
-    """Words of a claim -> verdict, of the first scale at which the study has a result."""
+def _verdicts(root: Path, study: str) -> dict[str, Answer]:
+    """Words of a claim -> how it was answered, of the first scale at which the study has a result."""
     found: list[Mapping[str, Any]] = [*committed.results(root, study).values()]
     if not found:
         raise UserError(f"{LIST}: {study}: no result of it in docs/results counts; correct the name")
-    return {claim["says"]: claim["verdict"] for claim in found[0]["claims"]}
+    return {
+        claim["says"]: Answer(claim["verdict"], claim["test"].get("difference") or claim["test"].get("value", ""))
+        for claim in found[0]["claims"]
+    }
 
 
 def _row(entry: Asked, counts: Counter[str]) -> str:
