@@ -10,7 +10,7 @@ from scipy import stats
 
 from interplay.core import artifact
 from tools.reference import findings
-from tools.reference.findings import CENTRAL, EDGE, ENTROPY, MANY, ONE, ORDER, Row
+from tools.reference.findings import CENTRAL, CURRICULA, EDGE, ENTROPY, MANY, ONE, ORDER, TRICKS, Row
 
 PAGES = {path.stem: path.read_text() for path in sorted((ROOT / "docs" / "findings").glob("*.md"))}
 TRIPLE = re.compile(r"([+-]?\d+\.\d+) \[([+-]\d+\.\d+), ([+-]\d+\.\d+)\]")
@@ -31,7 +31,7 @@ def test_the_pictures_are_those_of_the_results() -> None:
     assert {f"finding_{name}.svg" for name in PAGES} == {path.name for path in findings.files(ROOT)}
 
 
-@pytest.mark.parametrize("study", [ORDER, ENTROPY, CENTRAL])
+@pytest.mark.parametrize("study", [ORDER, ENTROPY, CENTRAL, TRICKS])
 def test_means_over_bases_are_those_of_the_claims(study: str) -> None:
     every = findings.scores(ROOT, study)
     claims = [one for one in result(study)["claims"] if str(one["test"].get("difference")).startswith("strict_pass@")]
@@ -68,6 +68,16 @@ AFTERWARDS = {
         "] and ": Row("", ENTROPY, "bonus", "grpo", "greedy"),
         "+0.6] and ": Row("", ENTROPY, "bonus", "grpo", "edge", EVERY_32),
     },
+    "methods": {
+        "at the edge ": Row("", TRICKS, "raised_clip", "grpo", "edge"),
+        "the price is ": Row("", TRICKS, "price", "grpo", "edge", MANY),
+        "points at the edge and ": Row("", TRICKS, "price", "grpo", "beyond", MANY),
+        "beyond it, the bonus ": Row("", TRICKS, "bonus", "grpo", "edge", MANY),
+        "+2.0] and ": Row("", TRICKS, "bonus", "grpo", "beyond", MANY),
+        "the price keeps more, ": Row("", TRICKS, "price", "grpo", "id"),
+        "and the bonus less, ": Row("", TRICKS, "bonus", "grpo", "id"),
+        "cost the edge ": Row("", CURRICULA, "retain_hardest", "uniform", "edge"),
+    },
     "bases": {
         f"| {name.split(',')[0]}{',' + name.split(',')[1] if ',' in name else ''} | ": Row("", CENTRAL, over, "base", "edge")
         for name, (over, _) in findings.TREATMENTS.items()
@@ -88,14 +98,14 @@ def test_every_interval_of_a_finding_is_a_claim_s_or_computed_over_bases(page: s
         said = findings.stated(findings.difference(ROOT, row))
         assert f"{before}{said}" in words
         known.add(said)
-    for study in (ORDER, ENTROPY, CENTRAL, findings.CONTEXTS):
+    for study in (ORDER, ENTROPY, CENTRAL, findings.CONTEXTS, TRICKS, CURRICULA):
         of = result(study)
         known |= {stated(one["estimate"][key] for key in ("value", "low", "high")) for one in of["claims"]}
         known |= {stated(one["difference"]) for fight in of["contrasts"].values() for one in fight.values() if one["adjusted"]}
-    if page == "entropy":
-        entropies = [one["estimate"] for one in result(ENTROPY)["claims"] if one["test"]["difference"] == "entropy_last"]
+    for study in {"entropy": (ENTROPY,), "methods": (TRICKS,)}.get(page, ()):
+        entropies = [one["estimate"] for one in result(study)["claims"] if one["test"].get("difference") == "entropy_last"]
         known |= {f"{one['value']:+.3f} [{one['low']:+.3f}, {one['high']:+.3f}]" for one in entropies}
-        known.add(findings.stated(gains("price", "bonus", ENTROPY)[1:]))
+    known.add(findings.stated(gains("price", "bonus", ENTROPY)[1:]))
     found = {f"{float(value):+.{digits(value)}f} [{low}, {high}]" for value, low, high in TRIPLE.findall(PAGES[page])}
     assert found
     assert found - known == set()
@@ -111,10 +121,14 @@ def digits(number: str) -> int:
 
 
 def test_the_verdicts_of_a_page_are_the_claims() -> None:
-    for page, study in (("order", ORDER), ("entropy", ENTROPY)):
+    for page, studies, open_or_refuted in (
+        ("order", (ORDER,), 4),
+        ("entropy", (ENTROPY,), 4),
+        ("methods", (TRICKS, CURRICULA), 8),
+    ):
         verdicts = {}
-        for one in result(study)["claims"]:
-            scale = 1 if one["test"]["difference"] == "entropy_last" else 100
+        for one in (claim for study in studies for claim in result(study)["claims"]):
+            scale = 1 if "entropy_last" in one["test"].values() else 100
             value, low, high = (scale * one["estimate"][key] for key in ("value", "low", "high"))
             places = 3 if scale == 1 else 1
             verdicts[f"{value:+.{places}f} [{low:+.{places}f}, {high:+.{places}f}]"] = one["verdict"]
@@ -122,7 +136,7 @@ def test_the_verdicts_of_a_page_are_the_claims() -> None:
         listed = [(said, verdict) for said, verdict in rows if verdict != "equivalent"]
         assert len(listed) >= 6
         assert all(verdicts[said] == verdict for said, verdict in listed)
-        assert sum(verdict in ("refuted", "no information") for _, verdict in listed) == 4
+        assert sum(verdict in ("refuted", "no information") for _, verdict in listed) == open_or_refuted
 
 
 def test_log_odds_of_the_order_are_those_of_the_results() -> None:
@@ -197,3 +211,21 @@ def test_bases_agree_on_what_they_never_solve_only_where_their_bands_differ() ->
     words = " ".join(PAGES["bases"].split())
     assert f"(r = {min(every):.2f} to {max(every):.2f})" in words
     assert "it is {:.2f}, {:.2f} and {:.2f}".format(*among) in words
+
+
+def test_the_spread_of_a_change_is_that_of_another_random_stream() -> None:
+    words = " ".join(PAGES["methods"].split())
+    changes = [gains(arm, "grpo", TRICKS) for arm in ("top", "batch", "sequences", "raised_clip")]
+    other = gains("again", "uniform", CURRICULA)
+    spreads = sorted(one.std(ddof=1) for one in changes)
+    assert f"standard deviations of {spreads[0]:.1f} to {spreads[-1]:.1f} points" in words
+    assert f"so does the A/A pair, {other.std(ddof=1):.1f}" in words
+    assert f"from {min(map(np.min, changes)):.0f} to {max(map(np.max, [*changes, other])):+.0f} points" in words
+    assert all(max(map(abs, findings.estimate(one)[1:])) <= 2.5 + 0.05 for one in changes)
+    assert f"gains {gains('grpo', study=TRICKS).mean():.0f} points" in words
+    level = {key: findings.scores(ROOT, TRICKS)[key].mean() for key in findings.scores(ROOT, TRICKS)}
+    assert (
+        f"from {level['base', 'edge', ONE]:.0f} to {level['grpo', 'edge', ONE]:.0f} %; 16 samples reach {level['grpo', 'edge', MANY]:.0f}"
+        in words
+    )
+    assert f"stands at {level['grpo', 'beyond', ONE]:.0f} %, with {level['grpo', 'beyond', MANY]:.0f} in 16 samples" in words

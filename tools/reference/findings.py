@@ -65,6 +65,23 @@ TREATMENTS = {
 }
 """Treatment -> its arm in the study of 24 bases and in that of one."""
 LEVERS = (("price", "bonus"), ("bonus", "grpo"), ("price", "grpo"))
+TRICKS, CURRICULA = "methods.tricks_replication.coffee", "curricula.showdown_replication.coffee"
+CHANGES = {
+    "80/20": "top",
+    "deviation of the batch": "batch",
+    "means over sequences": "sequences",
+    "raised clip": "raised_clip",
+    "entropy bonus": "bonus",
+    "entropy price": "price",
+}
+"""Change of GRPO's loss -> its arm."""
+SAMPLERS = {
+    "another random stream": "again",
+    "pass rates near a half": "edge",
+    "the hardest first": "hard_first",
+    "the hardest kept": "retain_hardest",
+}
+"""Change of what RL draws -> its arm."""
 PICTURES: Mapping[str, tuple[str, tuple[Panel, ...]]] = {
     "order": (
         "The order of the same stages, six bases",
@@ -90,6 +107,17 @@ PICTURES: Mapping[str, tuple[str, tuple[Panel, ...]]] = {
                 ),
             )
             for arm, against in LEVERS
+        ),
+    ),
+    "methods": (
+        "Changes of the loss, and of what RL draws, 48 bases",
+        (
+            Panel("At the edge, one sample, less GRPO", tuple(Row(n, TRICKS, a, "grpo", "edge") for n, a in CHANGES.items())),
+            Panel("Beyond, 16 samples, less GRPO", tuple(Row(n, TRICKS, a, "grpo", "beyond", MANY) for n, a in CHANGES.items())),
+            Panel(
+                "At the edge, one sample, less uniform draws",
+                tuple(Row(n, CURRICULA, a, "uniform", "edge") for n, a in SAMPLERS.items()),
+            ),
         ),
     ),
     "bases": (
