@@ -166,6 +166,21 @@ def test_steps_are_whole_and_a_single_one_is_seen(tmp_path: Path, steps: int) ->
     assert all(line.get_marker() not in ("", "None") for line in axis.get_lines()) == (steps == 1)
 
 
+@pytest.mark.parametrize("seeds", [12, 13])
+def test_of_many_seeds_a_dozen_have_curves_of_their_own_and_all_are_in_the_mean(tmp_path: Path, seeds: int) -> None:
+    inputs, rows = {"e": study.write_evaluation(tmp_path, "e", {2: [1], 4: [1]})}, []
+    for seed in range(seeds):
+        name = f"m{seed:02d}"
+        inputs[name] = study.write_record(tmp_path, name, "rl", study.RL, {})
+        study.write_steps(inputs[name], reward=[float(seed), 0.0])
+        rows.append(study.arm("one", seed, ["base:pretrain:m", f"rl:rl:{name}"], "e"))
+    found, figure = frame.read_results(study.spec(rows), inputs), Figure(x="step", y="reward")
+    *thin, mean = drawn(found, figure).axes[0].get_lines()
+    assert len(thin) == 12
+    assert mean.get_ydata()[0] == pytest.approx((seeds - 1) / 2)
+    assert ("(12 of 13)" in figures.draw_figure(found, figure).caption) == (seeds == 13)
+
+
 @pytest.mark.parametrize(
     ("ends", "written"),
     [((0.002, 3.0), {"0.01", "0.1", "1"}), ((4e-6, 3.0), {"1e-05", "1e-04", "1e-03", "1e-02", "1e-01", "1e+00"})],

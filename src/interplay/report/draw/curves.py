@@ -20,6 +20,8 @@ from interplay.report.stats.estimate import Estimate, interval_ends, uncertain_o
 from interplay.report.stats.intervals import t_interval
 from interplay.report.write import tables
 
+MOST_THIN = 12
+"""Curves of single seeds of an arm: more hide each other, and make a page heavy."""
 WIDE_RANGE = 30.0
 """A quantity that is positive and spans more than this ratio is drawn on a logarithmic axis."""
 TAIL = 10
@@ -218,7 +220,9 @@ def curves_by_step(results: frame.Results, figure: Figure) -> tuple[Canvas | Non
     what = what if what.startswith(figure.y) else f"{figure.y}, {what},"
     absent += " Dashed: forecast from the earlier steps." if notes else ""
     absent = style.coinciding_note(same) + absent
-    caption = f"{what} in the last stage of each arm: thin for one seed, thick for the mean over seeds.{absent}"
+    many = max(sum(other.arm == run.arm for other in runs) for run in runs)
+    shown = f"one seed ({MOST_THIN} of {many})" if many > MOST_THIN else "one seed"
+    caption = f"{what} in the last stage of each arm: thin for {shown}, thick for the mean over seeds.{absent}"
     return canvas, "\n".join([caption, *notes])
 
 
@@ -260,7 +264,7 @@ def _panel(results: frame.Results, axis: Axes, runs: list[StageCurve], kind: str
     same = style.coinciding_curves(means)
     for arm, (steps, mean) in means.items():
         drawn, width = style.arm_look(results, arm), 2.0 + style.extra_width(arm, same)
-        for values in series[arm] if len(series[arm]) > 1 else []:
+        for values in series[arm][:MOST_THIN] if len(series[arm]) > 1 else []:
             axis.plot(list(values), list(values.values()), color=drawn.color, linewidth=0.7, alpha=0.45, label=f"_{arm}")
         marker = drawn.marker if len(steps) == 1 else ""  # a line needs two points
         pen = drawn.pen | {"marker": marker, "markersize": 3 + width}
