@@ -228,4 +228,4 @@ def test_the_spread_of_a_change_is_that_of_another_random_stream() -> None:
         f"from {level['base', 'edge', ONE]:.0f} to {level['grpo', 'edge', ONE]:.0f} %; 16 samples reach {level['grpo', 'edge', MANY]:.0f}"
         in words
     )
-    assert f"stands at {level['grpo', 'beyond', ONE]:.0f} %, with {level['grpo', 'beyond', MANY]:.0f} in 16 samples" in words
+    assert f"reaches {level['grpo', 'beyond', ONE]:.0f} %, with {level['grpo', 'beyond', MANY]:.0f} in 16 samples" in words

@@ -136,8 +136,8 @@ def _planned(
 
 
 def _are_rivals(one: ReportArm, other: ReportArm) -> bool:
-    """Whether two arms train stages of the same kinds on one base. Training moves some prompts far more than others, in both arms the
-    same ones, so that such a difference varies less between prompts than that of an arm and its base."""
+    """Whether two arms train stages of the same kinds on one base. Training moves some prompts far more than others, in both arms
+    the same ones, so that such a difference varies less between prompts than that of an arm and its base."""
     kinds = [[stage.kind for stage in arm.path] for arm in (one, other)]
     return kinds[0] == kinds[1] and len(kinds[0]) > 1 and one.path[0].digest == other.path[0].digest
 
