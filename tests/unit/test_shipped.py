@@ -33,13 +33,24 @@ OWN_BASES = (
     "conflicts/difficulty",
     "conflicts/entropy",
     "conflicts/order",
+    "curricula/showdown_replication",
+    "edge_bases",
+    "edge_replication",
+    "interplay/before_rl_bases",
+    "interplay/budget_split_bases",
+    "interplay/budget_split_replication",
     "interplay/exposure_rewards",
+    "interplay/extrapolation_bases",
+    "interplay/hard_exposure_bases",
     "interplay/length_depth",
+    "interplay/process_rewards_bases",
     "interplay/rewards_over_steps",
     "interplay/sizes_nano",
     "interplay/sizes_next",
+    "interplay/transfer_bases",
     "loongrl/needle_map",
     "loongrl/stages",
+    "loongrl/stages_bases",
     *(
         f"methods/{name}"
         for name in (
@@ -48,8 +59,12 @@ OWN_BASES = (
             "experience",
             "in_context",
             "internalise",
+            "length_sign_bases",
+            "preference_bases",
             "knowledge_conflict",
+            "neighbours_bases",
             "pages",
+            "reward_bases",
             "roles",
             "seats",
             "self_play",
@@ -58,15 +73,15 @@ OWN_BASES = (
         )
     ),
     *(f"methods/{name}" for name in ("learned_rewards", "mind", "searching", "taught", "taught_more")),
-    *(f"methods/{name}" for name in ("pipeline", "retrain_equivalence", "rounds")),
+    *(f"methods/{name}" for name in ("pipeline", "retrain_equivalence", "rounds", "zero_variance_bases")),
+    *(f"methods/{name}_replication" for name in ("length_sign", "preference", "showdown", "tricks", "zero_variance")),
     *(f"methods/{name}" for name in ("skills", "tools", "turn_branches", "turn_credit", "turns", "zoo_tools")),
     *(f"methods/turn_{world}" for world in ("fight", "fight_grid", "fight_search", "prompts")),
-    *(f"numerics/{name}" for name in ("exact", "exact_factorial")),
+    *(f"numerics/{name}" for name in ("exact", "exact_bases", "exact_factorial")),
     "scrl/credit",
     "taxonomy/recall",
 )
-"""Studies at coffee of tools, games, facts and classes, and of further bases, in addition to those named after them."""
-NAMED = ("_bases", "_replication")
+"""Studies at coffee of tools, games, facts and classes, and of further bases."""
 
 
 def plan_of(study: str) -> Plan:
@@ -84,7 +99,7 @@ def test_together_they_are_small_and_the_studies_of_the_scale_plan_them() -> Non
     files = [path for top in ("bases", "demo") for path in (ROOT / "data" / top).rglob("*") if path.is_file()]
     assert sum(path.stat().st_size for path in files) < 4_000_000
     for study, scale in expand.committed(ROOT / "configs"):
-        if scale == "coffee" and study not in OWN_BASES and not study.endswith(NAMED):
+        if scale == "coffee" and study not in OWN_BASES:
             made = of_kind(expand.plan_study(ROOT / "configs", study, scale), "pretrain")
             assert made
             assert {stage.digest for stage in made} <= shipped, f"{study} pre-trains bases of its own at coffee"

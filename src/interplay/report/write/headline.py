@@ -80,9 +80,8 @@ def make_headline(made: answers.Answer) -> Headline:
     ]
     if lead is None:
         return _headline_of_table(made)._replace(others=said)
-    test, shown = lead.claim.test, page_verdict(lead)
-    change = change_text(_of_claim(made.results, lead), test, lead.estimate)
-    return Headline(lead.claim.says, change, shown, _details(lead, made.results.spec), said, lead)
+    details = _details(lead, made.results.spec)
+    return Headline(lead.claim.says, change_text(made.results, lead), page_verdict(lead), details, said, lead)
 
 
 def _rank(item: contrast.JudgedClaim) -> tuple[bool, bool, bool]:
@@ -95,8 +94,11 @@ def _rank(item: contrast.JudgedClaim) -> tuple[bool, bool, bool]:
     )
 
 
-def change_text(results: frame.Results, test: Test, found: estimate.Estimate) -> str:
-    """`65 % → 78 %` of a difference, else the value; with decimals where whole numbers would hide the change."""
+def change_text(results: frame.Results, item: contrast.JudgedClaim) -> str:
+    """`65 % → 78 %` of a difference, else the value; with decimals where whole numbers would hide the change. Without the
+    bases that failed, where the claim leaves them out."""
+    results = item.failing.others(results) if item.failing else results
+    test, found = item.claim.test, item.estimate
     measure = measure_of(test.metric)
     ends = [found]
     if test.against is not None:
@@ -107,11 +109,6 @@ def change_text(results: frame.Results, test: Test, found: estimate.Estimate) ->
     coarse = measure is SHARE and (len(ends) == 1 or abs(numbers[1] - numbers[0]) >= 2) and min(numbers) >= 1
     texts = [f"{number:.0f}" if coarse else measure.shown(one.value) for number, one in zip(numbers, ends, strict=True)]
     return " → ".join(f"{text} {measure.unit if measure is SHARE else ''}".strip() for text in texts)
-
-
-def _of_claim(results: frame.Results, item: contrast.JudgedClaim) -> frame.Results:
-    """Without the bases that failed, where a claim leaves them out."""
-    return item.failing.others(results) if item.failing else results
 
 
 def _value(results: frame.Results, test: Test, arm: str) -> estimate.Estimate:
@@ -151,8 +148,8 @@ def _others(made: answers.Answer, lead: contrast.JudgedClaim | None) -> list[str
             count = f"{len(items)} of {model.plural(len(made.judged), 'claim')} {'is' if len(items) == 1 else 'are'} supported"
             arms = {lead.claim.test.arm if lead else "", None}
             other = next((item for item in rest if item.claim.test.difference and item.claim.test.arm not in arms), None)
-            change = other and change_text(_of_claim(made.results, other), other.claim.test, other.estimate)
-            said.append(f"{count}{f', also “{other.claim.says}”: {change}' if other else ''}.")
+            also = f", also “{other.claim.says}”: {change_text(made.results, other)}" if other else ""
+            said.append(f"{count}{also}.")
         elif rest:
             more = f" and {len(rest) - MOST_LISTED} more" if len(rest) > MOST_LISTED else ""
             quoted = "; ".join(f"“{item.claim.says}”" for item in rest[:MOST_LISTED])
@@ -298,7 +295,7 @@ def _row(results: frame.Results, item: contrast.JudgedClaim, reach: Mapping[Meas
         "published": published,
         "verdict": page_verdict(item),
         "place": place_text(test, results.spec),
-        "change": change_text(_of_claim(results, item), test, found) if shown and signed else "",
+        "change": change_text(results, item) if shown and signed else "",
         "claimed": asserted,
         "picture": forest_svg(found, claimed, scale, signed, measure) if shown else "",
         "said": f"{number} {unit}, 95 % interval {interval}; {asserted}",
