@@ -39,6 +39,7 @@ OWN_BASES = (
     "interplay/before_rl_bases",
     "interplay/budget_split_bases",
     "interplay/budget_split_replication",
+    "interplay/deviations_replication",
     "interplay/exposure_rewards",
     "interplay/extrapolation_bases",
     "interplay/hard_exposure_bases",
