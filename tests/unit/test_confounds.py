@@ -251,6 +251,24 @@ def test_training_without_rollouts_of_two_kinds_is_compared_by_tokens(study: Stu
     assert study.names() == named
 
 
+def test_unequal_compute_of_two_arms_is_one_line_whichever_way_claims_compare_them(study: Study) -> None:
+    unequal_compute(study)
+    (found,) = [one for one in confounds.find_confounds(study.results()) if "rl_within" in one.says]
+    turned = [
+        claim.model_copy(
+            update={
+                "says": "turned",
+                "test": claim.test.model_copy(update={"arm": claim.test.against, "against": claim.test.arm}),
+            }
+        )
+        for claim in SPEC.claims
+        if claim.says == found.claims[0]
+    ]
+    study.spec = SPEC.model_copy(update={"claims": [*SPEC.claims, *turned]})
+    (both,) = [one for one in confounds.find_confounds(study.results()) if "rl_within" in one.says]
+    assert (both.says, both.claims) == (found.says, (*found.claims, "turned"))
+
+
 def test_every_detector_is_planted() -> None:
     assert list(PLANTS) == list(confounds.DETECTORS)
 

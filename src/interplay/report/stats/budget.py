@@ -182,10 +182,12 @@ def unequal_compute(results: frame.Results, test: Test) -> Iterator[str]:
                 spent[side][unit] = spent[side].get(unit, 0.0) + (cost.rollouts or cost.tokens)
     if not same_kinds and any("rollouts" in side for side in spent):
         return
-    for unit in spent[0]:
-        pair = [side.get(unit, 0.0) for side in spent]
-        if max(pair) and (max(pair) - min(pair)) / max(pair) > UNEQUAL:
-            yield f"{test.arm} trained on {pair[0]:,.0f} {unit} and {test.against} on {pair[1]:,.0f}"
+    gaps = {unit: [side.get(unit, 0.0) for side in spent] for unit in sorted({*spent[0], *spent[1]}, reverse=True)}
+    gaps = {unit: pair for unit, pair in gaps.items() if max(pair) and (max(pair) - min(pair)) / max(pair) > UNEQUAL}
+    if gaps:  # the arm with more comes first, so that a comparison has one line whichever way a claim asks it
+        sides = sorted(enumerate([test.arm, test.against]), key=lambda side: -next(iter(gaps.values()))[side[0]])
+        amounts = [" and ".join(f"{pair[side]:,.0f} {unit}" for unit, pair in gaps.items()) for side, _ in sides]
+        yield f"{sides[0][1]} trained on {amounts[0]}, {sides[1][1]} on {amounts[1]}"
 
 
 def as_json(judged: list[JudgedMatch]) -> list[dict[str, Any]]:
