@@ -139,14 +139,15 @@ def laboratory(root: Path) -> tuple[Path, Path, Path]:
 def test_copies_and_the_nearest_are_counted_by_band_over_the_right_samples(tmp_path: Path) -> None:
     evaluation, tested, trained = laboratory(tmp_path)
     low, high = novelty_by_band(evaluation, tested, trained)
-    assert low == Novelty("low", right=4, graphs=2, copied=1.0, nearest=1.0, without=0)
-    assert (high.right, high.graphs, high.copied, high.without) == (4, 2, 0.0, 2)
+    assert low == Novelty("low", right=4, graphs=2, copied=1.0, expected=1.0, nearest=1.0, without=0)
+    assert (high.right, high.graphs, high.copied, high.expected, high.without) == (4, 2, 0.0, 0.0, 2)
     assert 0 < high.nearest < 1
 
 
 def test_by_answer_lucky_samples_count_with_the_graph_that_they_state(tmp_path: Path) -> None:
     low, _ = novelty_by_band(*laboratory(tmp_path), by="answer")
     assert (low.right, low.graphs, low.copied) == (6, 3, pytest.approx(4 / 6))
+    assert low.expected == 1.0, "their problems' own graphs are all in the set"
 
 
 def test_a_set_of_another_family_is_refused(tmp_path: Path) -> None:
@@ -164,8 +165,8 @@ def test_the_command_prints_a_line_per_band(
     monkeypatch.chdir(tmp_path)
     assert main(["novelty", "eeee", "--against", "bbbb"]) == 0
     head, low, high = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert head[:5] == ["band", "right", "graphs", "copied", "nearest"]
-    assert low == ["low", "4", "2", "100.0%", "1.000", "0"]
+    assert head[:6] == ["band", "right", "graphs", "copied", "expected", "nearest"]
+    assert low == ["low", "4", "2", "100.0%", "100.0%", "1.000", "0"]
     assert (high[0], high[3]) == ("high", "0.0%")
     assert main(["novelty", "aaaa", "--against", "bbbb"]) == 2
     assert "is a problems stage; name one of kind evaluate" in capsys.readouterr().err

@@ -17,7 +17,7 @@ from interplay.tasks.verdict import Row
 
 FORMATS = {".svg": "svg", ".mmd": "mermaid", ".md": "mermaid"}
 """Ending of a file -> what `lineage` writes into it."""
-NOVELTY = ("band", "right", "graphs", "copied", "nearest", "of other ops")
+NOVELTY = ("band", "right", "graphs", "copied", "expected", "nearest", "of other ops")
 LONGEST_INDEX = 15
 """Digits of a row's number."""
 TEXTS = ("prompt", "solution", "answer", "band", "mode", "op", "family")
@@ -213,9 +213,9 @@ def measure_novelty(
         Literal["strict", "answer"], option("--by", "which samples count as correct: strict or answer (default strict)")
     ] = "strict",
 ) -> None:
-    """Compares the graphs of an evaluation's correct solutions, up to renaming, with the gold graphs of a problem set of the same
-    op: by band, the share equal to one of the set (copied), and the mean similarity to the nearest, the Jaccard index of
-    their nodes' colours. For the tasks op_dag and op_dag_prose.
+    """Compares the graphs of an evaluation's correct solutions, up to renaming, with the gold graphs of a problem set (op_dag,
+    op_dag_prose): by band, the share equal to one of the set of the same op (copied), the share whose problem's own gold graph
+    is (expected), and the mean similarity to the nearest, the Jaccard index of their nodes' colours.
 
     Examples:
         interplay novelty edge/rl_edge/eval@0 --against edge/data.edge  # an evaluation and what its model was trained on
@@ -233,8 +233,8 @@ def measure_novelty(
         raise model.UserError(f"novelty: {stage} has no samples here; {remedy}")
     tested = artifact.find(RESULTS, found["deps"]["data"])
     rows = [
-        (one.band, str(one.right), str(one.graphs), f"{one.copied:.1%}", f"{one.nearest:.3f}", str(one.without))
-        for one in similarity.novelty_by_band(samples, tested, problems, by)
+        (band, f"{right}", f"{graphs}", f"{copied:.1%}", f"{expected:.1%}", f"{near:.3f}", f"{without}")
+        for band, right, graphs, copied, expected, near, without in similarity.novelty_by_band(samples, tested, problems, by)
     ]
     common.show_parts(common.Grid(NOVELTY, rows, right=range(1, len(NOVELTY))) if rows else "no sample is correct")
 

@@ -329,6 +329,9 @@ class Novelty(NamedTuple):
     """Distinct graphs among them."""
     copied: float
     """Share of them whose graph is one of the set."""
+    expected: float
+    """Share of them whose problem's gold graph is one of the set, as `copied` is where solutions state just that graph: only a
+    difference between the two is the model's."""
     nearest: float
     """Mean similarity to the nearest graph of the set of the same op."""
     without: int
@@ -341,8 +344,9 @@ def novelty_by_band(samples: Path, tested: Path, against: Path, by: Literal["str
     palette: Palette = {}
     known = _libraries(against, palette)
     problems = _problems(tested)
-    found: dict[str, list[tuple[Features, float]]] = {}
+    found: dict[str, list[tuple[Features, float, bool]]] = {}
     without: Counter[str] = Counter()
+    in_set: dict[int, bool] = {}
     for sample in pq.read_table(samples / "samples.parquet", columns=["index", "band", "op", "completion", by]).to_pylist():
         if not sample[by] or sample["index"] not in problems:
             continue
@@ -352,15 +356,18 @@ def novelty_by_band(samples: Path, tested: Path, against: Path, by: Literal["str
             without[sample["band"]] += 1
             continue
         graph = features(surface.stated(sample["completion"], problem), palette)
-        graphs.append((graph, nearest(graph, known[sample["op"]])))
+        if sample["index"] not in in_set:
+            in_set[sample["index"]] = nearest(features(surface.gold(problem), palette), known[sample["op"]]) == 1
+        graphs.append((graph, nearest(graph, known[sample["op"]]), in_set[sample["index"]]))
     return [_of_band(band, graphs, without[band]) for band, graphs in found.items()]
 
 
-def _of_band(band: str, graphs: list[tuple[Features, float]], without: int) -> Novelty:
-    near = [similar for _, similar in graphs]
-    distinct = {tuple(sorted(graph.items())) for graph, _ in graphs}
+def _of_band(band: str, graphs: list[tuple[Features, float, bool]], without: int) -> Novelty:
+    near = [similar for _, similar, _ in graphs]
+    distinct = {tuple(sorted(graph.items())) for graph, _, _ in graphs}
+    copied, expected = (sum(flags) for flags in ([one == 1 for one in near], [of_set for _, _, of_set in graphs]))
     count = max(1, len(near))
-    return Novelty(band, len(near), len(distinct), sum(one == 1 for one in near) / count, sum(near) / count, without)
+    return Novelty(band, len(near), len(distinct), copied / count, expected / count, sum(near) / count, without)
 
 
 def _libraries(folder: Path, palette: Palette) -> dict[int, Library]:
