@@ -159,7 +159,7 @@ class GraeAdvantage(Exact, AdvantageMember):
     name: Literal["a_grae"] = "a_grae"
     alpha: NotNegative = 1.0
     """Positive advantages are multiplied by min(1, w^alpha), w the mean reward of the batch; 1 for mathematics, 0.5 for images as
-    published."""
+    published. (The release has min(1, w / alpha).)"""
 
 
 class GlobalAdvantage(Exact, AdvantageMember):
@@ -170,7 +170,8 @@ class GlobalAdvantage(Exact, AdvantageMember):
     """2: the entropy of answers is in bits, as released."""
     name: Literal["copo"] = "copo"
     blend: Literal["soft_forced", "soft", "only_global", "no_global"] = "soft_forced"
-    """soft: w of the group's own advantage, 1 - w of the prompt's; soft_forced: w = 0 where the group's own is 0."""
+    """soft: w of the group's own advantage, 1 - w of the prompt's; soft_forced: w = 0 where the group's own is 0. (The
+    release's own form, soft-with-zero, has w = 0 for each completion whose reward is 0; it is not here.)"""
     steepness: Positive = 5.0
     """k in w = sigmoid(k (H - b)), H the entropy of the group's answers in bits; 5 in the release's script."""
     threshold: NotNegative = 1.0

@@ -138,7 +138,7 @@ class IcpoPrompting(Exact):
     floor: NotNegative = 1.0
     """Reward below which a steered completion is dropped (expert region reject sampling)."""
     bonus: NotNegative = 0.1
-    """Bonus of right ones at the first step. (The published value was not found.)"""
+    """Bonus of right ones at the first step; 1 in the release."""
     examples: Shots = Shots()
 
 

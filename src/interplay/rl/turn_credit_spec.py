@@ -280,7 +280,7 @@ class GainAdvantage(Exact):
     gamma: Share = 1.0
     """What a turn further on counts."""
     space: Literal["logprob", "prob"] = "logprob"
-    """What gains are differences of: the mean log-probability, as published, or its exponential, as the first code had it."""
+    """What gains are differences of: the mean log-probability, or its exponential, as in the first release."""
     template: Template = "{answer}"
     """What is appended."""
 
