@@ -413,18 +413,20 @@ def test_rl_on_a_family_of_the_users_own_waits_for_its_audit(tmp_path: Path) -> 
     assert [stage.digest for stage in accepted] == digests  # an audit decides whether a stage runs, not what it makes
 
 
-@pytest.mark.parametrize("faulty", [False, True])
-def test_rl_is_refused_where_the_audit_of_its_problems_failed(tmp_path: Path, faulty: bool) -> None:
+@pytest.mark.parametrize(("faulty", "calibrated"), [(False, False), (True, False), (False, True)])
+def test_rl_is_refused_where_the_audit_of_its_problems_failed(tmp_path: Path, faulty: bool, calibrated: bool) -> None:
     (tmp_path / "mine.py").write_text(
         SUMS.replace(
             "right = completion == str",
             "right = completion == '24' or completion == str" if faulty else "right = completion == str",
         )
     )
-    given = {"bands": {"id": {1: 1.0}}, "shares": {"id": 1.0}, "size": 24, "split": "train", "unique": False}
+    bands: dict[str, Any] = {"bands": {}, "calibrated": {"id": [1, 2]}} if calibrated else {"bands": {"id": {1: 1.0}}}
+    given = {**bands, "shares": {"id": 1.0}, "size": 24, "split": "train", "unique": False}
+    write_json(tmp_path / "calibration" / "bands.json", {"id": [1]})
     spec = fill_extensions({**given, "task": {"name": "mine.py:sums", "largest": 40}}, tmp_path, HERE)
     made, out = parse_model(ProblemsSpec, spec, HERE), tmp_path / "set"
-    generate_problems(made, {}, out, Run())
+    generate_problems(made, {"calibration": tmp_path / "calibration"}, out, Run())
     write_json(out / "stage.json", {"digest": "a" * 12})
     finish(out, {"kind": "problems", "digest": "a" * 12, "spec": spec, "deps": {}}, {})
     folder, stage = tmp_path / "audit" / ("b" * 12), {"kind": "audit", "digest": "b" * 12, "spec": {"rows": 24}, "deps": {}}

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -230,3 +231,15 @@ def test_what_cannot_be_asked_is_refused_when_it_is_planned(given: dict[str, str
     (project / "tasks/out.yaml").write_text(CHOICE + "dataset_kwargs: {data_files: {test: ../test.jsonl}}\n")
     with pytest.raises(UserError, match=rf"quickstart\.yaml:\d+.*{says}"):
         planned(project / "lab", **given)
+
+
+@pytest.mark.parametrize("task", ["gsm*", "/gsm8k"])
+def test_what_is_no_name_is_no_task_of_lm_eval(task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "lm_eval/tasks/gsm8k").mkdir(parents=True)
+    (tmp_path / "lm_eval/__init__.py").touch()
+    (tmp_path / "lm_eval/tasks/gsm8k/gsm8k.yaml").write_text("task: gsm8k\n")
+    monkeypatch.delitem(sys.modules, "lm_eval", raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert harness.task_checksum("gsm8k")
+    with pytest.raises(UserError, match=r"no task .* in lm-eval"):
+        harness.task_checksum(task)

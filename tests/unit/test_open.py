@@ -287,6 +287,14 @@ def test_of_a_studys_file_the_question_alone_is_read(tmp_path: Path) -> None:
     assert data.question(tmp_path, "mine") == "Does it\nhelp?\n"
 
 
+@pytest.mark.parametrize("text", [b"defaults: [other, _self_]\n", b"question: \xff\n"])
+def test_a_study_of_a_file_that_leads_nowhere_has_no_question(tmp_path: Path, text: bytes) -> None:
+    (tmp_path / "study").mkdir()
+    (tmp_path / "study/mine.yaml").write_bytes(text)
+    (tmp_path / "study/other.yaml").write_text("defaults: [mine, _self_]\n")
+    assert data.question(tmp_path, "mine") == ""
+
+
 def test_a_study_without_a_question_has_that_of_the_study_which_it_extends_in_whichever_form_it_names_it() -> None:
     configs = Path(__file__).parents[2] / "configs"
     for study, extended in (("cog_drift/llama3b", "cog_drift/qwen4b"), ("interplay/context_bases", "interplay/contexts")):

@@ -1,5 +1,7 @@
 """Family qa: numbers by value, mathematics by math-verify, and completions that try to be paid or to hang the judge."""
 
+import subprocess
+import sys
 import time
 from fractions import Fraction
 
@@ -175,3 +177,26 @@ def test_the_box_counts_strictly_and_the_last_number_where_there_is_none(complet
 def test_no_hack_is_paid(hack: str) -> None:
     strict, answer, *_ = judged(hack)
     assert (strict, answer) == (False, False)
+
+
+SLOW = """
+import sys, time
+from math_verify import parse, verify
+from interplay.tasks.qa import equal
+
+class Slow:
+    left = 1
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("sympy", "antlr4") and Slow.left:
+            Slow.left = 0
+            time.sleep(3)
+
+sys.meta_path.insert(0, Slow())
+print(equal("x+1", ["1+x"]), Slow.left)
+"""
+"""A machine on which what the first comparison imports takes longer than a comparison may."""
+
+
+def test_what_the_first_comparison_of_a_process_loads_takes_no_time_of_it() -> None:
+    made = subprocess.run([sys.executable, "-c", SLOW], capture_output=True, text=True, check=True)
+    assert made.stdout.split() == ["True", "0"]

@@ -206,6 +206,17 @@ def test_a_chat_keeps_every_text_in_its_order(tmp_path_factory: pytest.TempPathF
         ('{"prompt": "a", "completion": "b", "reward": 1, "step": NaN}', r"line 1: step should be a whole number below"),
         ('{"prompt": "a", "completion": "b", "reward": 1, "step": true}', r"line 1: step should be a whole number below"),
         ('{"prompt": "a", "completion": "b", "reward": 1, "step": 3000000000}', r"line 1: step should be a whole number below"),
+        ('{"prompt": "a", "completion": "b", "reward": 1, "step": 1.5}', r"line 1: step should be a whole number below"),
+        (
+            '{"prompt": "a", "completion": "b", "reward": 1, "is_truncated": "yes"}',
+            r"line 1: is_truncated should be true or false",
+        ),
+        ('{"prompt": "a\\ud800", "completion": "b", "reward": 1}', r"line 1: 'utf-8' codec can't encode character"),
+        (
+            '{"prompt": "a", "completion": [{"role": "tool", "content": "7", "name": 3}], "reward": 1}',
+            r"line 1: prompt and completion should be text, and names of tools too",
+        ),
+        (f'{{"prompt": "a", "completion": "b", "reward": 1, "note": 1{"0" * 400}}}', r"line 1: int too large"),
     ],
 )
 def test_what_is_no_rollout_is_refused_in_one_line(tmp_path: Path, text: str, said: str) -> None:
@@ -213,6 +224,12 @@ def test_what_is_no_rollout_is_refused_in_one_line(tmp_path: Path, text: str, sa
     with pytest.raises(UserError, match=said) as caught:
         list(read_foreign(tmp_path))
     assert "\n" not in str(caught.value)
+
+
+def test_a_whole_number_of_any_size_is_a_reward(tmp_path: Path) -> None:
+    rows = [{"prompt": "a", "completion": "b", "reward": 2**60 + 1}]
+    write_trajectories(tmp_path / "rollouts.parquet", read_foreign(lines(tmp_path / "results.jsonl", rows)))
+    assert [one.reward for one in read_trajectories(tmp_path)] == [2.0**60]
     with pytest.raises(UserError, match=r"no \.parquet and no \.jsonl in it"):
         list(read_foreign(tmp_path / "none"))
 

@@ -22,7 +22,7 @@ from interplay.data.steps.turns_spec import WithTools
 from interplay.study.context import parse_task
 from interplay.tasks import turn_audit
 from interplay.tasks.families import judge_family
-from interplay.tasks.family import Environment
+from interplay.tasks.family import Environment, Step
 from interplay.tasks.spec import OwnTask, TaskKey, Verify
 from interplay.tasks.verdict import Row
 
@@ -260,3 +260,33 @@ def test_an_expert_whose_episode_has_no_verdict_is_a_finding() -> None:
     found, again = turn_audit.audit_turns(family, rows, judged)
     assert {"plays expert", "plays on"} <= {finding.check for finding in found if finding.failed}
     assert again, "other episodes are still played again"
+
+
+class Opened:
+    """A world that breaks at the action `1`, and counts how many are open."""
+
+    now = 0
+
+    def __init__(self, family: Environment[Any, Any]) -> None:
+        self.family = family
+
+    def reset(self, problem: Any, seed: int) -> str:
+        Opened.now += 1
+        self.problem, self.actions = problem, list[str]()
+        return ""
+
+    def step(self, action: str) -> Step:
+        if action == "1":
+            raise ValueError("broken")
+        self.actions.append(action)
+        return self.family.reply(self.problem, self.actions)
+
+    def close(self) -> None:
+        Opened.now -= 1
+
+
+def test_a_world_that_breaks_is_closed() -> None:
+    family, rows = rows_of("calculator", 2)
+    found, _ = turn_audit.audit_turns(dataclasses.replace(family, world=lambda: Opened(family)), rows, judge_row)
+    assert "plays on" in [finding.check for finding in found if finding.failed]
+    assert Opened.now == 0

@@ -160,7 +160,11 @@ def audit_set(spec: AuditSpec, inputs: dict[str, Path], out: Path, how: executio
     """Write `audit.json`, all findings. Metrics: rows audited, and the names of the checks that failed."""
     made = artifact.record(inputs["data"])
     source = ProblemsSpec.model_validate(made["spec"]) if made["kind"] == "problems" else None
-    rows = sets.read_rows(inputs["data"], 0)[: spec.rows]
+    every = sets.read_rows(inputs["data"], 0)
+    if source and source.calibrated:  # by the rows: their calibration is no input of an audit
+        drawn = {band: sorted({row.op for row in every if row.band == band}) for band in source.calibrated}
+        source = problems.with_ops(source, {band: ops or source.calibrated[band] for band, ops in drawn.items()})
+    rows = every[: spec.rows]
     again = problems.first_rows(source, how, min(len(rows), AGAIN)) if source else []
     findings = audit_rows(rows, source, how, again)
     artifact.write_json(out / "audit.json", [finding._asdict() for finding in findings])

@@ -270,7 +270,7 @@ def read_foreign(path: Path) -> Iterator[Trajectory]:
                 raise model.UserError(f"{file}: {place}: no rollout of TRL (prompt, completion, advantage), verl or verifiers")
             try:
                 one = _checked(_of_verl(row) if verl else _of_messages(row))
-            except (TypeError, ValueError, KeyError, AttributeError) as error:
+            except (TypeError, ValueError, KeyError, AttributeError, OverflowError) as error:
                 raise model.UserError(f"{file}: {place}: {' '.join(str(error).split())}") from None
             index = prompts.setdefault(one.prompt or "", len(prompts))
             yield replace(one, index=index, sample=drawn[one.step, index])
@@ -280,14 +280,19 @@ def read_foreign(path: Path) -> Iterator[Trajectory]:
 
 
 def _checked(one: Trajectory) -> Trajectory:
-    """Raises ValueError where what should be text or a number is none."""
-    if not all(isinstance(text, str) for text in (one.prompt, *(part.text for part in one.segments))):
-        raise ValueError("prompt and completion should be text")
+    """With numbers as they are kept. Raises ValueError or OverflowError where what should be text or a number is none."""
+    texts = (one.prompt, *(text for part in one.segments for text in (part.text, part.tool)))
+    if not all(isinstance(text, str) for text in texts):
+        raise ValueError("prompt and completion should be text, and names of tools too")
+    "".join(text for text in (*texts, *one.more.values()) if isinstance(text, str)).encode()  # not with half of a character
     if not all(isinstance(number, int | float | None) for number in (one.step, one.reward, one.advantage)):
         raise ValueError("step, reward and advantage should be numbers")
-    if isinstance(one.step, bool) or not abs(one.step or 0) < 2**31:  # NaN is not below either
+    if isinstance(one.step, bool) or not abs(one.step or 0) < 2**31 or (one.step or 0) % 1:  # NaN is not below either
         raise ValueError("step should be a whole number below 2**31")
-    return one
+    if not isinstance(one.truncated, bool | None):
+        raise ValueError("is_truncated should be true or false")
+    reward, advantage = (None if number is None else float(number) for number in (one.reward, one.advantage))
+    return replace(one, reward=reward, advantage=advantage)
 
 
 def _of_verl(row: Mapping[str, Any]) -> Trajectory:

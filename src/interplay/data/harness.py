@@ -146,10 +146,10 @@ def _check_known(task: str) -> None:
     found = importlib.util.find_spec("lm_eval")
     if found is None or not found.submodule_search_locations:
         return
-    folder = Path(found.submodule_search_locations[0]) / "tasks"
-    if any(folder.rglob(f"{task}.yaml")):
+    files = [*(Path(found.submodule_search_locations[0]) / "tasks").rglob("*.yaml")]
+    if any(file.stem == task for file in files):
         return
-    known = {name for file in folder.rglob("*.yaml") for name in NAMED.findall(file.read_text(encoding="utf-8"))}
+    known = {name for file in files for name in NAMED.findall(file.read_text(encoding="utf-8"))}
     if task not in known:
         raise UserError(f"no task '{task}' in lm-eval{nearest_name(task, sorted(known))}; or name a YAML file of the project")
 

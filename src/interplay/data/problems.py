@@ -11,7 +11,7 @@ import os
 import signal
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import contextmanager
 from functools import partial
@@ -61,7 +61,7 @@ def generate_problems(spec: ProblemsSpec, inputs: dict[str, Path], out: Path, ho
     """Write `problems.parquet` and `keys.parquet` (data/sets.py). Metrics by op: problems, repeats replaced (`dropped`) and
     repeats kept (`duplicates`). Raises UserError where a split holds no problem of an op, RuntimeError where a gold answer is
     wrong."""
-    spec = with_calibrated(spec, inputs)
+    spec = with_ops(spec, artifact.read_json(inputs["calibration"] / "bands.json")) if spec.calibrated else spec
     places = plan_places(spec)
     workers = min(how.threads, -(-spec.size // (4 * CHUNK)))
     with _process_pool(workers) as pool:
@@ -99,11 +99,8 @@ def _exit_with_parent() -> None:
         os._exit(1)
 
 
-def with_calibrated(spec: ProblemsSpec, inputs: Mapping[str, Path]) -> ProblemsSpec:
+def with_ops(spec: ProblemsSpec, chosen: Mapping[str, Sequence[int]]) -> ProblemsSpec:
     """The spec with the ops that its calibration chose for each calibrated band, in equal shares."""
-    if not spec.calibrated:
-        return spec
-    chosen = artifact.read_json(inputs["calibration"] / "bands.json")
     made = {band: dict.fromkeys(chosen[band], 1 / len(chosen[band])) for band in spec.calibrated}
     return spec.model_copy(update={"bands": {**spec.bands, **made}, "calibrated": {}})
 

@@ -157,7 +157,7 @@ class Comparison:
 
     def _inputs(self, before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[Change]:
         """Dependencies by role. The roles of a report are digests, so old and new ones have no pairs."""
-        listed = [role for role in {**before, **after} if role == {**before, **after}[role]]
+        listed = [role for role, ref in {**before, **after}.items() if role == ref]
         if gone_or_new := [role for role in listed if role not in before or role not in after]:
             added = sum(role in after for role in gone_or_new)
             yield Change("inputs", f"{len(before)} stages", f"{len(after)} stages, {added} of them others")

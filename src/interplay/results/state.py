@@ -193,8 +193,6 @@ class Launched(NamedTuple):
     """The newest report that a launch of a study set out to make."""
 
     report: str
-    stages: frozenset[str]
-    """Digests of what it reads."""
     when: float
 
 
@@ -207,7 +205,7 @@ def launched_studies(results: Path) -> dict[tuple[str, str], Launched]:
         if stage and {"study", "scale"} <= spec.keys():
             key, when = (spec["study"], spec["scale"]), os.stat(results / "report" / name).st_mtime
             if key not in found or when > found[key].when:
-                found[key] = Launched(name, frozenset(stage["deps"].values()), when)
+                found[key] = Launched(name, when)
     return found
 
 

@@ -78,7 +78,7 @@ def question(configs: Path, study: str) -> str:
             return str(found["question"])
         names = extended_studies(found, study)
         return next((text for name in names if (text := question(configs, name))), "")
-    except (OSError, yaml.YAMLError, TypeError, AttributeError):
+    except (OSError, ValueError, yaml.YAMLError, TypeError, AttributeError, RecursionError):  # files may extend each other
         return ""
 
 

@@ -84,6 +84,8 @@ def last_number(text: str) -> str:
 LONGEST_ANSWER = 80
 SECONDS = 2
 """Time limit of math-verify for a text, in the main thread only (it sets an alarm)."""
+TO_LOAD = 120
+"""Time limit of what it loads before the first one."""
 COMMANDS = {"frac", "dfrac", "tfrac", "sqrt", "pi", "cdot", "times", "pm", "infty", "cup", "left", "right"}
 _COMMAND = re.compile(r"\\([A-Za-z]+)")
 _POWER = re.compile(r"\^(?:\{-?(?:\d{1,2}|[a-z])\}|\d|[a-z])(?!\d)")
@@ -133,9 +135,21 @@ def tame(written: str) -> bool:
 @lru_cache(maxsize=4096)
 def _same(said: str, gold: str) -> bool:
     """math-verify's comparison of two safe texts; False where it cannot parse one."""
-    from math_verify import verify  # sympy takes a second to load, and most answers are plain numbers
+    _load_sympy()
+    return _compared(said, gold, SECONDS)
 
-    alarm = SECONDS if threading.current_thread() is threading.main_thread() else None
+
+@lru_cache(maxsize=1)
+def _load_sympy() -> None:
+    """It loads parts of itself as they are used, which on a busy machine may take longer than a comparison may: a right answer
+    would count as wrong. Not before it is needed, since most answers are plain numbers."""
+    _compared("x+1", "1+x", TO_LOAD)
+
+
+def _compared(said: str, gold: str, seconds: int) -> bool:
+    from math_verify import verify
+
+    alarm = seconds if threading.current_thread() is threading.main_thread() else None
     ours, theirs = _parsed(said, alarm), _parsed(gold, alarm)
     return bool(ours and theirs) and verify(theirs, ours, timeout_seconds=alarm)
 

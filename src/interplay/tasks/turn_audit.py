@@ -111,16 +111,15 @@ class Player:
         try:
             with audit.TimeLimit(PATIENCE):
                 problem = self.family.loads(row.graph)
-                world = self.family.begin(problem)
-                while len(actions) < most and not (steps and steps[-1].done):
-                    legal = partial(self.legal, world, problem, actions, read)
-                    action = actor(Moment(number, actions, read, legal))
-                    if action is None:
-                        break
-                    actions.append(action)
-                    steps.append(world.step(action))
-                    read.append(steps[-1].text)
-                world.close()
+                with contextlib.closing(self.family.begin(problem)) as world:
+                    while len(actions) < most and not (steps and steps[-1].done):
+                        legal = partial(self.legal, world, problem, actions, read)
+                        action = actor(Moment(number, actions, read, legal))
+                        if action is None:
+                            break
+                        actions.append(action)
+                        steps.append(world.step(action))
+                        read.append(steps[-1].text)
                 said = self.judge(row, join_turns(actions, read[1:-1])) if actions else None
         except (Exception, audit.OutOfTime) as error:  # an environment may raise anything
             why = f"more than {PATIENCE:g} s" if isinstance(error, audit.OutOfTime) else f"{type(error).__name__}: {error!s:.80}"
@@ -325,10 +324,8 @@ def step_shown(step: Step) -> Shown:
 
 def steps_again(family: Environment[Any, Any], problem: Any, actions: Sequence[str]) -> list[Shown]:
     """The steps of actions in a new episode."""
-    world = family.begin(problem)
-    steps = [step_shown(world.step(action)) for action in actions]
-    world.close()
-    return steps
+    with contextlib.closing(family.begin(problem)) as world:
+        return [step_shown(world.step(action)) for action in actions]
 
 
 def _changed(player: Player, number: int, episodes: Sequence[Episode]) -> list[str]:
@@ -338,14 +335,12 @@ def _changed(player: Player, number: int, episodes: Sequence[Episode]) -> list[s
     again: list[list[Shown]] = [[] for _ in episodes]
     faults = list[str]()
     try:
-        with audit.TimeLimit(PATIENCE * len(episodes)):
-            worlds = [family.begin(family.loads(row.graph)) for _ in episodes]
+        with audit.TimeLimit(PATIENCE * len(episodes)), contextlib.ExitStack() as opened:
+            worlds = [opened.enter_context(contextlib.closing(family.begin(family.loads(row.graph)))) for _ in episodes]
             for turn in range(max(len(one.actions) for one in episodes)):
                 for one, world, steps in zip(episodes, worlds, again, strict=True):
                     if turn < len(one.actions):
                         steps.append(step_shown(world.step(one.actions[turn])))
-            for world in worlds:
-                world.close()
             judged = [player.judge(row, join_turns(one.actions, [step.text for step in one.steps[:-1]])) for one in episodes]
     except (Exception, audit.OutOfTime) as error:
         return [f"row {row.index}: {type(error).__name__}: {error!s:.80}, when episodes are played next to each other"]
