@@ -77,6 +77,13 @@ def test_at_the_level_of_an_early_look_a_quantile_is_between_students_and_bonfer
         assert student <= intervals.t_quantile(freedom, 3, level) <= bonferroni
 
 
+@pytest.mark.parametrize("contenders", [5, 9, 30])
+def test_a_quantile_of_an_early_look_is_found_for_a_contender_with_its_own_variance_over_three_bases(contenders: int) -> None:
+    for level in (sequential.spent(0.05, 3 / 12, 2), 1e-5):
+        student, bonferroni = oracle.t.isf(level / 2, 2.0), oracle.t.isf(level / 2 / contenders, 2.0)
+        assert student < intervals.t_quantile(2.0, contenders, level) < bonferroni
+
+
 def test_the_detectable_effect_is_that_of_a_test_at_the_level_of_the_interval() -> None:
     wide = intervals.Spread(0.0, 6, 80, 0.01, 0.001)
     for level in (0.05, 0.1, 0.003):

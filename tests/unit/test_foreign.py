@@ -192,6 +192,12 @@ def test_a_tie_is_shown_within_a_margin(tmp_path: Path) -> None:
     assert foreign.compare_systems(read, margin=0.01)[0].verdict == "equivalent here"
 
 
+def test_equal_differences_of_scores_without_bounds_show_nothing() -> None:
+    rows = [foreign.Row(system, "", "", str(i), "", of + i) for system, of in (("a", 10.0), ("b", 12.0)) for i in range(20)]
+    (one,) = foreign.compare_systems(rows)
+    assert (np.isnan(one.low), one.p, one.verdict) == (True, 1.0, "no information")
+
+
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [

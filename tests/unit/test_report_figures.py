@@ -81,6 +81,15 @@ def test_every_arm_is_named_in_full_and_nothing_leaves_the_figure(tmp_path: Path
         assert 0 <= box.y0 < box.y1 <= height, text.get_text()
 
 
+def test_bars_below_zero_are_seen_whole(tmp_path: Path) -> None:
+    inputs = {"e": study.write_evaluation(tmp_path, "e", {2: [1] * 6, 4: [2] * 6})}
+    results = frame.read_results(study.spec([study.arm("base", 0, ["base:pretrain:p"], "e")]), inputs)
+    prompts = {digest: table.assign(**{"own:change": -2.0 * table["n"]}) for digest, table in results.prompts.items()}
+    canvas, _, _ = figures.draw_canvas(results._replace(prompts=prompts), Figure(x="op", y="own:change"))
+    assert canvas is not None
+    assert canvas.axes[0].get_ylim()[0] < -2
+
+
 @pytest.mark.parametrize("alike", [False, True])
 def test_bands_lie_at_the_lengths_of_the_completions_of_each_arm_a_panel_for_those_of_equal_ops(
     tmp_path: Path, alike: bool

@@ -45,6 +45,47 @@ def test_the_first_claim_about_a_difference_that_has_a_verdict_leads(tmp_path: P
     assert made.others[:2] == ["2 of 3 claims are supported.", "Refuted: “RL harms the edge”."]
 
 
+TOOK = {"completions": 96, "prompt_tokens": 480, "completion_tokens": 960}
+
+
+def repeated(root: Path, claims: list[dict[str, Any]], differs: dict[str, Any]) -> headline.Headline:
+    """Of a study of `base`, `rl` and `again`, whose RL has another seed and what `differs`."""
+    inputs, arms = {}, []
+    for seed in range(3):
+        inputs[f"p{seed}"] = study.write_record(root, f"p{seed}", "pretrain", {"seed": seed}, {})
+        for arm, strict, own in (
+            ("base", LOW, None),
+            ("rl", HIGH, {"seed": seed}),
+            ("again", HIGH, {"seed": 1000 + seed, **differs}),
+        ):
+            path, model = [f"base:pretrain:p{seed}"], f"p{seed}"
+            if own is not None:
+                model = f"{arm}-m{seed}"
+                inputs[model] = study.write_record(
+                    root, model, "rl", {**study.RL, **own}, TOOK, {"init": f"p{seed}", "data": "set"}
+                )
+                path.append(f"rl:rl:{model}")
+            counts = {2: ID, 4: [*strict[seed:], *strict[:seed], seed]}
+            inputs[f"{arm}{seed}"] = study.write_evaluation(root, f"{arm}{seed}", counts, model=model)
+            arms.append(study.arm(arm, seed, path, f"{arm}{seed}"))
+    spec = study.spec(arms, tables={"main": {"columns": ["edge"], "cells": ["strict_pass@1"]}}, claims=claims)
+    return headline.make_headline(answers.answer_study(frame.read_results(spec, inputs)))
+
+
+AGAIN = claim("Chance alone changes little", "again", "rl", at_most=0.03)
+
+
+def test_a_claim_about_an_arm_and_its_repeat_leads_only_where_no_other_has_a_verdict(tmp_path: Path) -> None:
+    assert repeated(tmp_path / "both", [AGAIN, LIFTS], {}).lead == "RL lifts the edge"
+    assert repeated(tmp_path / "value", [AGAIN, MASTERS], {}).lead == "The base masters it"
+    alone = repeated(tmp_path / "alone", [AGAIN], {})
+    assert (alone.lead, alone.verdict and alone.verdict.word) == ("Chance alone changes little", "supported")
+
+
+def test_an_arm_that_differs_in_more_than_seeds_is_no_repeat(tmp_path: Path) -> None:
+    assert repeated(tmp_path, [AGAIN, LIFTS], {"temperature": 0.5}).lead == "Chance alone changes little"
+
+
 def test_a_claim_that_is_contradicted_leads_with_that_word(tmp_path: Path) -> None:
     made = answer(tmp_path, [HARMS])
     assert headline.make_headline(made).verdict == headline.Verdict("refuted", "no", "✗")

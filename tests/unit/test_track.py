@@ -5,6 +5,7 @@ import contextlib
 import dataclasses
 import itertools
 import json
+import shutil
 import sqlite3
 import zlib
 from collections import Counter
@@ -122,6 +123,18 @@ def test_an_arm_of_an_earlier_plan_goes_below_that_plan(lab: Lab, uri: str) -> N
     Mirror(plan, lab.results, uri).everything()
     two = [run for run in old.client.search_runs([old.experiment]) if run.info.run_name == "rl_hard"]
     assert {run.data.tags.get("mlflow.parentRunId") for run in two} == {None, old.parent.info.run_id}
+
+
+def test_an_arm_whose_stages_were_removed_from_disk_stays_as_it_was_reported(lab: Lab, uri: str) -> None:
+    plan = lab.plan()
+    finish_all(lab, plan)
+    Mirror(plan, lab.results, uri).everything()
+    for kind in ("pretrain", "rl", "evaluate", "report"):
+        for stage in of_kind(plan, kind):
+            shutil.rmtree(lab.out(stage))
+    mirror = Mirror(plan, lab.results, uri)
+    mirror.everything()
+    assert {runs(mirror)[arm].info.status for arm in ARMS} == {"FINISHED"}
 
 
 def test_saved_views_select_arms_and_curves_of_the_plan(lab: Lab, uri: str) -> None:

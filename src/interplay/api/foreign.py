@@ -293,7 +293,7 @@ def _compare(
     low, high = spread.interval(support)
     score, baseline = (float(of.mean()) for of in means)
     lacking = len(set.union(*each)) - len(common)
-    p, count = spread.p_value(), len(set(groups))
+    p, count = 1.0 if math.isnan(low) else spread.p_value(), len(set(groups))  # equal gaps without bounds show nothing
     at = (system, base, score, baseline, low, high, p, p, "")
     return Compared(*at, spread, len(common), lacking, number, count, _needed(spread))
 

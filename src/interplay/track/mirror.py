@@ -153,8 +153,8 @@ class Mirror:
             count, scores = arms.arm_scores(self.plan, arm, self.known)
             status = arms.arm_status(arm, statuses) if statuses else ""
             written = f"{count} {bool(self.known.cells())} {status == 'FINISHED'}"
-            if not (count or status) or not any(digest in self.runs for digest in arm.digests):
-                continue
+            if not (count or status) or not any(self._out(self.plan.stages[digest]).exists() for digest in arm.digests):
+                continue  # what was removed from disk stays as it was reported
             run = self._arm(arm.name)
             if self.tags[run.info.run_id].get(SCORED) != written:
                 scores |= arms.arm_cost(self.plan, arm, self.known) if status == "FINISHED" else {}

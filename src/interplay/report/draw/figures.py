@@ -153,7 +153,7 @@ def _by_op(results: frame.Results, figure: Figure) -> tuple[Canvas | None, str]:
     axis.set_xticks(range(len(ops)), [str(op) for op in ops])
     axis.set_xlim(-0.6, len(ops) - 0.4)
     is_share = measure_of(figure.y) is SHARE
-    axis.set_ylim(0, 104 if is_share else None)
+    axis.set_ylim(0 if measure_of(figure.y).support[0] >= 0 else None, 104 if is_share else None)
     axis.set_xlabel("op (operations that the answer needs)")
     axis.set_axisbelow(True)
     style.shade_bands(results, axis, ops, 105 if is_share else 1.01 * axis.get_ylim()[1])

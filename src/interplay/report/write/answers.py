@@ -315,11 +315,26 @@ def repetitions(results: frame.Results) -> dict[str, dict[str, str]]:
 
 def _other_trainer(results: frame.Results, one: ReportArm, other: ReportArm) -> str:
     """The trainer of `other`, where the stages of the two arms differ in nothing else; "" where they do, or are not all done."""
-    specs = [[results.records.get(stage.digest, {}).get("spec") or {} for stage in row.path] for row in (one, other)]
-    same = [[{key: value for key, value in spec.items() if key != "trainer"} for spec in path] for path in specs]
-    trainers = [{spec.get("trainer", "native") for spec in path} for path in specs]
+    paths = [[stage.digest for stage in row.path] for row in (one, other)]
+    same = [settings_without(results, path, "trainer") for path in paths]
+    if not same[0] or same[0] != same[1]:
+        return ""
+    trainers = [{results.records[digest]["spec"].get("trainer", "native") for digest in path} for path in paths]
     added = trainers[1] - trainers[0]
-    return added.pop() if same[0] == same[1] and all(same[0]) and len(added) == 1 else ""
+    return added.pop() if len(added) == 1 else ""
+
+
+def settings_without(results: frame.Results, digests: list[str], left: str) -> list[Any]:
+    """Kind, spec without one key, and inputs of each stage, inputs among these stages by their places; empty where not all are
+    done."""
+    found, places = list[Any](), {digest: str(place) for place, digest in enumerate(digests)}
+    for record in [results.records.get(digest) for digest in digests]:
+        if record is None:
+            return []
+        refs = {role: artifact.split_ref(ref) for role, ref in record["deps"].items()}
+        inputs = {role: (places.get(digest, digest), step) for role, (digest, step) in refs.items()}
+        found.append((record["kind"], {key: value for key, value in record["spec"].items() if key != left}, inputs))
+    return found
 
 
 def implementation_lines(results: frame.Results) -> list[str]:

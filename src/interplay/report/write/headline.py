@@ -66,8 +66,8 @@ class Headline(NamedTuple):
 
 def make_headline(made: answers.Answer) -> Headline:
     """The lead is the first claim about a difference that has a verdict, else the first that was measured, else likewise of
-    claims about values; without any, the widest difference of the first table."""
-    ranked = sorted(made.judged, key=_rank)
+    claims about values, or about an arm and its repeat; without any, the widest difference of the first table."""
+    ranked = sorted(made.judged, key=lambda item: _rank(made.results, item))
     lead = ranked[0] if ranked and ranked[0].estimate.seeds else None
     controls = [f"{made.controls.left}."] if made.controls else []
     said = [
@@ -84,14 +84,21 @@ def make_headline(made: answers.Answer) -> Headline:
     return Headline(lead.claim.says, change_text(made.results, lead), page_verdict(lead), details, said, lead)
 
 
-def _rank(item: contrast.JudgedClaim) -> tuple[bool, bool, bool]:
-    """What did not act or was not measured comes last, values, which are premises mostly, after differences."""
-    shown = page_verdict(item)
-    return (
-        not item.estimate.seeds or shown.look == "none",
-        item.claim.test.difference is None,
-        shown.look not in ("yes", "no") and not shown.word.startswith(claim_spec.INDICATED),
-    )
+def _rank(results: frame.Results, item: contrast.JudgedClaim) -> tuple[bool, ...]:
+    """What did not act or was not measured comes last; values, and what chance alone does, which are premises mostly, come after
+    differences."""
+    shown, test = page_verdict(item), item.claim.test
+    chance = _is_repeated(results, test)
+    decided = shown.look in ("yes", "no") or shown.word.startswith(claim_spec.INDICATED)
+    return not item.estimate.seeds or shown.look == "none", test.difference is None or chance, not decided, chance
+
+
+def _is_repeated(results: frame.Results, test: Test) -> bool:
+    """Whether a test compares an arm with its own repeat: at each seed that both have finished they differ in seeds alone."""
+    pairs = zip(*(results.spec.rows_of(arm) for arm in (test.arm, test.against)), strict=False)
+    both = [[answers.settings_without(results, row.digests(), "seed") for row in pair] for pair in pairs]
+    finished = [pair for pair in both if all(pair)]
+    return bool(finished) and all(one == other for one, other in finished)
 
 
 def change_text(results: frame.Results, item: contrast.JudgedClaim) -> str:
@@ -129,10 +136,13 @@ def _details(item: contrast.JudgedClaim, spec: ReportSpec) -> str:
     test, found = item.claim.test, item.estimate
     measure, signed = measure_of(test.metric), test.difference is not None
     low, high = (measure.shown(end, signed) for end in (found.low, found.high))
-    kind = "repeated confidence interval" if item.look else "95 % interval"
-    interval = f", {kind} {low} to {high} for {found.over}" if not math.isnan(found.low) else ""
+    interval = f", {_interval_name(item)} {low} to {high} for {found.over}" if not math.isnan(found.low) else ""
     value = f"{measure.shown(found.value, signed)} {measure.unit_of(signed)}".strip() if signed or interval else ""
     return f"{place_text(test, spec)}: {value}{interval}." if value else f"{place_text(test, spec)}."
+
+
+def _interval_name(item: contrast.JudgedClaim) -> str:
+    return "repeated confidence interval" if item.look else "95 % interval"
 
 
 def _others(made: answers.Answer, lead: contrast.JudgedClaim | None) -> list[str]:
@@ -298,7 +308,7 @@ def _row(results: frame.Results, item: contrast.JudgedClaim, reach: Mapping[Meas
         "change": change_text(results, item) if shown and signed else "",
         "claimed": asserted,
         "picture": forest_svg(found, claimed, scale, signed, measure) if shown else "",
-        "said": f"{number} {unit}, 95 % interval {interval}; {asserted}",
+        "said": f"{number} {unit}{f', {_interval_name(item)} {interval}' if interval else ''}; {asserted}",
         "number": number,
         "unit": unit,
         "interval": interval[1:-1].replace(", ", " to "),
