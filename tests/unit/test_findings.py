@@ -10,7 +10,7 @@ from scipy import stats
 
 from interplay.core import artifact
 from tools.reference import findings
-from tools.reference.findings import CENTRAL, CURRICULA, EDGE, ENTROPY, MANY, ONE, ORDER, TRICKS, Row
+from tools.reference.findings import CENTRAL, CURRICULA, EDGE, ENTROPY, MANY, ONE, ORDER, SHOWDOWN, TRICKS, Row
 
 PAGES = {path.stem: path.read_text() for path in sorted((ROOT / "docs" / "findings").glob("*.md"))}
 TRIPLE = re.compile(r"([+-]?\d+\.\d+) \[([+-]\d+\.\d+), ([+-]\d+\.\d+)\]")
@@ -31,7 +31,7 @@ def test_the_pictures_are_those_of_the_results() -> None:
     assert {f"finding_{name}.svg" for name in PAGES} == {path.name for path in findings.files(ROOT)}
 
 
-@pytest.mark.parametrize("study", [ORDER, ENTROPY, CENTRAL, TRICKS])
+@pytest.mark.parametrize("study", [ORDER, ENTROPY, CENTRAL, TRICKS, SHOWDOWN])
 def test_means_over_bases_are_those_of_the_claims(study: str) -> None:
     every = findings.scores(ROOT, study)
     claims = [one for one in result(study)["claims"] if str(one["test"].get("difference")).startswith("strict_pass@")]
@@ -98,7 +98,7 @@ def test_every_interval_of_a_finding_is_a_claim_s_or_computed_over_bases(page: s
         said = findings.stated(findings.difference(ROOT, row))
         assert f"{before}{said}" in words
         known.add(said)
-    for study in (ORDER, ENTROPY, CENTRAL, findings.CONTEXTS, TRICKS, CURRICULA):
+    for study in (ORDER, ENTROPY, CENTRAL, findings.CONTEXTS, TRICKS, CURRICULA, SHOWDOWN):
         of = result(study)
         known |= {stated(one["estimate"][key] for key in ("value", "low", "high")) for one in of["claims"]}
         known |= {stated(one["difference"]) for fight in of["contrasts"].values() for one in fight.values() if one["adjusted"]}
@@ -125,7 +125,7 @@ def test_the_verdicts_of_a_page_are_the_claims() -> None:
     for page, studies, open_or_refuted in (
         ("order", (ORDER,), 4),
         ("entropy", (ENTROPY,), 4),
-        ("methods", (TRICKS, CURRICULA), 8),
+        ("methods", (TRICKS, CURRICULA, SHOWDOWN), 10),
     ):
         verdicts = {}
         for one in (claim for study in studies for claim in result(study)["claims"]):
@@ -229,4 +229,6 @@ def test_the_spread_of_a_change_is_that_of_another_random_stream() -> None:
         f"from {level['base', 'edge', ONE]:.0f} to {level['grpo', 'edge', ONE]:.0f} %; 16 samples reach {level['grpo', 'edge', MANY]:.0f}"
         in words
     )
+    kept = [findings.scores(ROOT, SHOWDOWN)[arm, "id", ONE].mean() for arm in ("ppo", "grpo")]
+    assert f"to {kept[0]:.0f} %, where GRPO leaves {kept[1]:.0f}" in words
     assert f"reaches {level['grpo', 'beyond', ONE]:.0f} %, with {level['grpo', 'beyond', MANY]:.0f} in 16 samples" in words

@@ -66,6 +66,7 @@ TREATMENTS = {
 """Treatment -> its arm in the study of 24 bases and in that of one."""
 LEVERS = (("price", "bonus"), ("bonus", "grpo"), ("price", "grpo"))
 TRICKS, CURRICULA = "methods.tricks_replication.coffee", "curricula.showdown_replication.coffee"
+SHOWDOWN = "methods.showdown_replication.coffee"
 CHANGES = {
     "80/20": "top",
     "deviation of the batch": "batch",
@@ -75,6 +76,16 @@ CHANGES = {
     "entropy price": "price",
 }
 """Change of GRPO's loss -> its arm."""
+METHODS = {
+    "another random stream": "again",
+    "DisCO": "disco",
+    "GSPO": "gspo",
+    "DAPO": "dapo",
+    "CISPO": "cispo",
+    "RLOO": "rloo",
+    "pass@k training": "pass_k",
+}
+"""Method that neither breaks nor is the one compared with -> its arm."""
 SAMPLERS = {
     "another random stream": "again",
     "pass rates near a half": "edge",
@@ -110,7 +121,7 @@ PICTURES: Mapping[str, tuple[str, tuple[Panel, ...]]] = {
         ),
     ),
     "methods": (
-        "Changes of the loss, and of what RL draws, 48 bases",
+        "Changes of the loss, of what RL draws, and whole methods, 48 bases",
         (
             Panel("At the edge, one sample, less GRPO", tuple(Row(n, TRICKS, a, "grpo", "edge") for n, a in CHANGES.items())),
             Panel("Beyond, 16 samples, less GRPO", tuple(Row(n, TRICKS, a, "grpo", "beyond", MANY) for n, a in CHANGES.items())),
@@ -118,6 +129,7 @@ PICTURES: Mapping[str, tuple[str, tuple[Panel, ...]]] = {
                 "At the edge, one sample, less uniform draws",
                 tuple(Row(n, CURRICULA, a, "uniform", "edge") for n, a in SAMPLERS.items()),
             ),
+            Panel("Methods at the edge, one sample, less GRPO", tuple(Row(n, SHOWDOWN, a, "grpo", "edge") for n, a in METHODS.items())),
         ),
     ),
     "bases": (
