@@ -269,6 +269,22 @@ def test_unequal_compute_of_two_arms_is_one_line_whichever_way_claims_compare_th
     assert (both.says, both.claims) == (found.says, (*found.claims, "turned"))
 
 
+def test_a_checkpoint_is_charged_for_the_steps_that_lead_to_it(study: Study) -> None:
+    """A run of twice the steps, of which the middle is taken, has trained on as much as one of half its length."""
+    (gold,) = [row for row in SPEC.arms if row.arm == "gold_sft" and row.seed == SPEC.arms[0].seed]
+    whole = artifact.find(study.root, gold.path[-1].digest)
+    made = Path(shutil.copytree(whole, whole.parent / f"{whole.name[:-1]}z"))
+    steps = artifact.read_json(whole / "record.json")["metrics"]["steps"]
+    study.record(made, lambda record: record["metrics"].update(steps=2 * steps, tokens=2 * record["metrics"]["tokens"]))
+    test = {"difference": "strict_pass@1", "band": "edge", "arm": "gold_sft", "against": "long", "at_least": 0.0}
+    claim = SPEC.claims[0].model_validate({"says": "Half of a long run is a short one", "test": test})
+    for step, named in ((steps, []), (None, ["unequal compute"])):
+        path = [*gold.path[:-1], gold.path[-1].model_copy(update={"digest": made.name, "step": step})]
+        rows = [*(row for row in SPEC.arms if row.arm == "base"), gold, gold.model_copy(update={"arm": "long", "path": path})]
+        study.spec = SPEC.model_copy(update={"arms": rows, "claims": [claim], "match": []})
+        assert [one.name for one in confounds.find_confounds(study.results()) if one.name == "unequal compute"] == named
+
+
 def test_every_detector_is_planted() -> None:
     assert list(PLANTS) == list(confounds.DETECTORS)
 

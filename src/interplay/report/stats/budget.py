@@ -166,20 +166,21 @@ def unequal_compute(results: frame.Results, test: Test) -> Iterator[str]:
         return
     spent, same_kinds = list[dict[str, float]]([{}, {}]), True
     for one, other in zip(results.spec.rows_of(test.arm), results.spec.rows_of(test.against), strict=False):
-        paths = [[stage.digest for stage in row.path] for row in (one, other)]
-        own = [[digest for digest in path if digest not in paths[1 - side]] for side, path in enumerate(paths)]
-        if any(digest not in results.records for digest in (*own[0], *own[1])):
+        paths = [[(stage.digest, stage.step) for stage in row.path] for row in (one, other)]
+        own = [[stage for stage in path if stage not in paths[1 - side]] for side, path in enumerate(paths)]
+        if any(digest not in results.records for digest, _ in (*own[0], *own[1])):
             return
-        kinds = [[results.records[digest]["kind"] for digest in path] for path in own]
+        kinds = [[results.records[digest]["kind"] for digest, _ in path] for path in own]
         if len(kinds[0]) != len(kinds[1]) or not kinds[0]:
             return
         same_kinds = same_kinds and kinds[0] == kinds[1]
         for side, path in enumerate(own):
-            planned = planned_costs({digest: results.records[digest] for digest in path})
-            for digest in path:
-                cost = realised_cost(results.records[digest], planned[digest].parameters)
+            planned = planned_costs({digest: results.records[digest] for digest, _ in path})
+            for digest, step in path:
+                record = results.records[digest]
+                cost = realised_cost(record, planned[digest].parameters)
                 unit = "rollouts" if cost.rollouts else "tokens"
-                spent[side][unit] = spent[side].get(unit, 0.0) + (cost.rollouts or cost.tokens)
+                spent[side][unit] = spent[side].get(unit, 0.0) + _share_kept(record, step) * (cost.rollouts or cost.tokens)
     if not same_kinds and any("rollouts" in side for side in spent):
         return
     gaps = {unit: [side.get(unit, 0.0) for side in spent] for unit in sorted({*spent[0], *spent[1]}, reverse=True)}
@@ -223,13 +224,14 @@ def _spent(match: Match, row: ReportArm, stages: list[ReportStage], records: Map
         }[match.budget]
         if amount is None:
             return None
-        share = (
-            share_reached(record["spec"], stage.step)
-            if paper or stage.step is None
-            else stage.step / record["metrics"]["steps"]  # of a finished stage: the steps that lead to a kept checkpoint
-        )
+        share = share_reached(record["spec"], stage.step) if paper else _share_kept(record, stage.step)
         numbers.append(round(share * amount))
     return sum(numbers)
+
+
+def _share_kept(record: Mapping[str, Any], step: int | None) -> float:
+    """Of a finished stage: the share of its steps that lead to the checkpoint of a step, or to its end."""
+    return 1.0 if step is None else step / record["metrics"]["steps"]
 
 
 # Targets of learning curves. With one horizon for all runs, min(time, horizon) is known of each, also of those that never come
