@@ -121,7 +121,7 @@ PICTURES: Mapping[str, tuple[str, tuple[Panel, ...]]] = {
         ),
     ),
     "methods": (
-        "Changes of the loss, of what RL draws, and whole methods, 48 bases",
+        "Changes of GRPO, draws, and whole methods, 48 bases",
         (
             Panel("At the edge, one sample, less GRPO", tuple(Row(n, TRICKS, a, "grpo", "edge") for n, a in CHANGES.items())),
             Panel("Beyond, 16 samples, less GRPO", tuple(Row(n, TRICKS, a, "grpo", "beyond", MANY) for n, a in CHANGES.items())),
@@ -129,7 +129,10 @@ PICTURES: Mapping[str, tuple[str, tuple[Panel, ...]]] = {
                 "At the edge, one sample, less uniform draws",
                 tuple(Row(n, CURRICULA, a, "uniform", "edge") for n, a in SAMPLERS.items()),
             ),
-            Panel("Methods at the edge, one sample, less GRPO", tuple(Row(n, SHOWDOWN, a, "grpo", "edge") for n, a in METHODS.items())),
+            Panel(
+                "Methods at the edge, one sample, less GRPO",
+                tuple(Row(n, SHOWDOWN, a, "grpo", "edge") for n, a in METHODS.items()),
+            ),
         ),
     ),
     "bases": (

@@ -116,7 +116,9 @@ def _metric(row: Published, source: Measured) -> str:
     if row.quantity in METRICS:
         return METRICS[row.quantity]
     k = {"pass@k": row.x, f"pass@{LARGEST}": str(LARGEST)}.get(row.quantity)
-    return f"strict_pass@{min(int(k), source.most)}" if k else ""
+    if not k or (source.most == 1 and int(k) > 1):  # what one sample reaches is no answer to what many do
+        return ""
+    return f"strict_pass@{min(int(k), source.most)}"
 
 
 def _verdict(figure: Figure, row: Published, source: Measured, asked: tuple[str, str, str, str]) -> tuple[str, str]:
