@@ -23,7 +23,7 @@ def test_a_study_takes_a_method_of_several_turns_as_any_other(tmp_path: Path, na
     [
         (
             "igpo",
-            r"igpo\.yaml:\d: episode = 'environment': needs problems of an environment, and data\.0 has those of op_dag",
+            r"igpo\.yaml:\d+: episode = 'environment': needs problems of an environment, and data\.0 has those of op_dag",
         ),
         ("spiral", r"episode = self_play needs .*; write reward = payoff"),
     ],
