@@ -365,7 +365,7 @@ def novelty_by_band(samples: Path, tested: Path, against: Path, by: Literal["str
 def _of_band(band: str, graphs: list[tuple[Features, float, bool]], without: int) -> Novelty:
     near = [similar for _, similar, _ in graphs]
     distinct = {tuple(sorted(graph.items())) for graph, _, _ in graphs}
-    copied, expected = (sum(flags) for flags in ([one == 1 for one in near], [of_set for _, _, of_set in graphs]))
+    copied, expected = sum(one == 1 for one in near), sum(of_set for _, _, of_set in graphs)
     count = max(1, len(near))
     return Novelty(band, len(near), len(distinct), copied / count, expected / count, sum(near) / count, without)
 

@@ -186,9 +186,10 @@ def unequal_compute(results: frame.Results, test: Test) -> Iterator[str]:
     gaps = {unit: [side.get(unit, 0.0) for side in spent] for unit in sorted({*spent[0], *spent[1]}, reverse=True)}
     gaps = {unit: pair for unit, pair in gaps.items() if max(pair) and (max(pair) - min(pair)) / max(pair) > UNEQUAL}
     if gaps:  # the arm with more comes first, so that a comparison has one line whichever way a claim asks it
-        sides = sorted(enumerate([test.arm, test.against]), key=lambda side: -next(iter(gaps.values()))[side[0]])
-        amounts = [" and ".join(f"{pair[side]:,.0f} {unit}" for unit, pair in gaps.items()) for side, _ in sides]
-        yield f"{sides[0][1]} trained on {amounts[0]}, {sides[1][1]} on {amounts[1]}"
+        arms, first = (test.arm, test.against), next(iter(gaps.values()))
+        amounts = [" and ".join(f"{pair[side]:,.0f} {unit}" for unit, pair in gaps.items()) for side in (0, 1)]
+        more, less = (0, 1) if first[0] > first[1] else (1, 0)
+        yield f"{arms[more]} trained on {amounts[more]}, {arms[less]} on {amounts[less]}"
 
 
 def as_json(judged: list[JudgedMatch]) -> list[dict[str, Any]]:
