@@ -145,6 +145,19 @@ def test_copo_gives_whole_prompts_an_advantage_where_their_own_is_zero() -> None
     assert agreed[4] < only[4], "a prompt whose answers differ is worth less"
 
 
+def test_a_completion_without_reward_learns_from_its_prompt_alone_in_copo_as_released() -> None:
+    # Four answers to the first prompt, two bits of entropy; two to the second, one bit: w = sigmoid(5) and 1/2 for what is right.
+    batch = batch_of([1, 0, 0, 0, 1, 1, 0, 0], [0] * 4 + [1] * 4, **said("7", "3", "2", "1", "7", "7", "3", "3"))
+    high = 0.125 / (0.125 * math.sqrt(2) + ONE)  # the prompts' rewards 1/4 and 1/2, standardised
+    low = -high
+    first, second = 0.75 / (0.5 + ONE), 0.5 / (math.sqrt(1 / 3) + ONE)
+    w = 1 / (1 + math.exp(-5))
+    expected = [w * first + (1 - w) * low, *[low] * 3, *[(second + high) / 2] * 2, *[high] * 2]
+    assert rows(batch, "copo", blend="soft_zero") == pytest.approx(expected, abs=1e-6)
+    forced = rows(batch, "copo", blend="soft_forced")
+    assert forced[0] == pytest.approx(expected[0], abs=1e-6) and forced[1] != pytest.approx(low, abs=0.1)
+
+
 def test_xrpo_pays_right_completions_that_are_less_likely_than_their_group_up_to_a_cap() -> None:
     logprobs = torch.tensor([[-1.0], [-3.0], [-2.0], [-2.0]])
     batch = batch_of([1, 1, 0, 0], [0] * 4, logprobs=logprobs)

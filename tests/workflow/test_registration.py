@@ -79,6 +79,11 @@ def test_the_page_names_what_was_changed_after_the_registration(laboratory: Labo
         assert sorted(changed_keys(laboratory)) == seen, "the study says its steps itself, so that no stage has moved"
     for before, after in edits:
         laboratory.edit("configs/scale/smoke.yaml", after, before)
+    plain = "rl: {path: [base, rl], control: base"
+    for steps, seen in ((1, []), (2, ["arms[rl].set"])):
+        laboratory.edit(study, plain, f"{plain}, set: {{rl.steps: {steps}}}")
+        assert changed_keys(laboratory) == seen, "what an arm sets is a change where a stage has moved"
+        laboratory.edit(study, f"{plain}, set: {{rl.steps: {steps}}}", plain)
 
     done = laboratory.snakemake(*NAME)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -169,9 +169,9 @@ class GlobalAdvantage(Exact, AdvantageMember):
     VERSION: ClassVar[int] = 2
     """2: the entropy of answers is in bits, as released."""
     name: Literal["copo"] = "copo"
-    blend: Literal["soft_forced", "soft", "only_global", "no_global"] = "soft_forced"
-    """soft: w of the group's own advantage, 1 - w of the prompt's; soft_forced: w = 0 where the group's own is 0. (The
-    release's own form, soft-with-zero, has w = 0 for each completion whose reward is 0; it is not here.)"""
+    blend: Literal["soft_zero", "soft_forced", "soft", "only_global", "no_global"] = "soft_forced"
+    """soft: w of the group's own advantage, 1 - w of the prompt's; soft_zero: w = 0 for completions whose reward is 0, as
+    released; soft_forced: w = 0 where the group's own advantage is 0, as in earlier commits of the release."""
     steepness: Positive = 5.0
     """k in w = sigmoid(k (H - b)), H the entropy of the group's answers in bits; 5 in the release's script."""
     threshold: NotNegative = 1.0

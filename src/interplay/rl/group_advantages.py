@@ -302,7 +302,9 @@ def copo(spec: specs.GlobalAdvantage, batch: Batch, now: StepContext) -> Tensor:
     deviation = spread(each, now.by)
     prompts = (of_prompt - now.by.mean(each)) / (deviation + EPSILON) if deviation > 0 else torch.zeros_like(of_prompt)
     w = now.by.sigmoid(spec.steepness * (disagreement - spec.threshold))
-    if spec.blend == "soft_forced":
+    if spec.blend == "soft_zero":
+        w = torch.where(batch.rewards == 0, 0.0, w)
+    elif spec.blend == "soft_forced":
         w = torch.where(local == 0, 0.0, w)
     elif spec.blend != "soft":
         w = torch.full_like(w, float(spec.blend == "no_global"))

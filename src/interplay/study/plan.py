@@ -3,6 +3,7 @@ registration, the committed file that says what was declared before there were d
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby, pairwise, takewhile
@@ -256,6 +257,8 @@ DESIGN = (
 SIZES = ("tasks", "bands", "sizes", "per_op", "kinds")
 OUTCOME = ("columns", "cells", "arms")
 """Keys of a table that say what the verdicts of its contrast are about."""
+SETTINGS = re.compile(r"kinds\.|arms\[[^]]*\]\.set\b")
+"""Keys that act through stages alone."""
 SHOWN_ALONE = ("run", "label", "color")
 """Keys that change how a stage runs or what an arm is called."""
 
@@ -366,8 +369,8 @@ def find_registration(
     changes = list(_changes("", first["design"], compared, looks))
     now = stages_by_look(stages, rows, [])
     other = {count: at for count, at in now.items() if first["plan"].get(count, at) != at}
-    if now.keys() <= first["plan"].keys() and not other:  # keys of a kind act through its stages, which are as registered
-        changes = [change for change in changes if not change.key.startswith("kinds.")]
+    if now.keys() <= first["plan"].keys() and not other:  # settings act through their stages, which are as registered
+        changes = [change for change in changes if not SETTINGS.match(change.key)]
     if other and not changes:  # another version of a kind, or a file whose content is another
         changes = [Change(key="plan", before=first["plan"][count], after=at) for count, at in other.items()]
     return Registration(
