@@ -215,6 +215,15 @@ def test_the_planted_confound_is_named_and_no_other(study: Study, name: str) -> 
     assert set(study.names()) == {name}
 
 
+def test_an_arm_that_loses_a_third_of_what_its_start_masters_is_named(study: Study) -> None:
+    for folder in study.folders("base", "eval"):
+        study.score(folder, "id", lambda rows: rows["n"])
+    for folder in study.folders("rl_edge", "eval"):
+        study.score(folder, "id", lambda rows: rows["n"] * 2 // 3)
+    named = [one.says for one in confounds.find_confounds(study.results()) if one.name == "broken arm"]
+    assert any(re.fullmatch(r"rl_edge lost more than a quarter of what base scores on id: 100 → 6\d %", says) for says in named)
+
+
 def test_a_gain_that_follows_length_and_not_op_is_named_with_what_it_gains_at_both(study: Study) -> None:
     gain_by_length(study)
     found, *others = confounds.find_confounds(study.results())

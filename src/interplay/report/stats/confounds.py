@@ -130,8 +130,8 @@ FAR, LEAST_FAR = 3.0, 0.10
 26, 4.7 and 4.7 % carried 16 of 26 results (docs/log/studies-of-the-central-paper.md)."""
 MOST_LEAKED = 0.01
 """Share of test problems whose structure may be in training sets: the splits share none."""
-MASTERED, BROKEN = 0.2, 0.5
-"""An arm is broken where it keeps less than BROKEN of what its start scores on a band, at least MASTERED there."""
+LOST = ((0.2, 0.5, "more than half"), (0.8, 0.75, "more than a quarter"))
+"""An arm is broken where its start scores at least the first on a band and it keeps less than the second, as a share of that."""
 WINDOW, LEAST_RISE = 5, 0.05
 """Steps at either end of RL that are compared, and the rise of reward that counts; the verdict has to keep half of it."""
 EXPLAINED = 0.5
@@ -215,11 +215,11 @@ def _broken(results: Results, claim: Claim) -> Iterator[str]:
         start = pairs[arm]
         for band in frame.bands(results):
             before = value(results, start, band, "strict_pass@1")
-            kept = weighted(results, {arm: 1.0, start: -BROKEN}, band, "strict_pass@1")
-            if before.low >= MASTERED and kept.high < 0:
-                after = value(results, arm, band, "strict_pass@1").value
-                ends = f"{100 * before.value:.0f} → {100 * after:.0f} %"
-                yield f"{arm} lost more than half of what {start} scores on {band}: {ends}"
+            for least, share, lost in LOST:
+                if before.low >= least and weighted(results, {arm: 1.0, start: -share}, band, "strict_pass@1").high < 0:
+                    after = value(results, arm, band, "strict_pass@1").value
+                    yield f"{arm} lost {lost} of what {start} scores on {band}: {100 * before.value:.0f} → {100 * after:.0f} %"
+                    break
 
 
 def _hacked(results: Results, claim: Claim) -> Iterator[str]:
