@@ -171,6 +171,11 @@ def test_rows_of_one_unit_share_a_scale_and_name_what_they_show(tmp_path: Path) 
     assert (rows[0]["claimed"], rows[2]["claimed"]) == ("claimed at least 10 points", "claimed 80 to 100 %")
 
 
+def test_a_row_shows_the_margin_within_which_two_are_equal(tmp_path: Path) -> None:
+    rows = headline.forest_rows(answer(tmp_path, [claim("No worse", at_least=0.0, margin=0.03), claim("The same", margin=0.05)]))
+    assert [row["claimed"] for row in rows] == ["claimed at least 0 points, equal within 3", "claimed −5 to 5 points"]
+
+
 def test_minus_is_for_numbers_and_not_for_hyphens() -> None:
     assert headline.minus("pre-trained -1.5 [-2, +3] rl-2") == "pre-trained −1.5 [−2, +3] rl-2"
 

@@ -298,7 +298,8 @@ def _row(results: frame.Results, item: contrast.JudgedClaim, reach: Mapping[Meas
         scale = (-far if any(-math.inf < end < 0 for end in (found.low, found.value, *claimed)) else 0.0, far)
     interval = text.interval_text(found, signed, test.metric, False) if shown and not math.isnan(found.low) else ""
     published = _published(item.claim, unit)
-    asserted = f"claimed {_range(*claimed, measure, unit)}" if item.claim.effect is None else f"published {published}"
+    tie = f", equal within {measure.factor * (test.margin or 0):g}" if test.margin and math.inf in map(abs, claimed) else ""
+    asserted = f"claimed {_range(*claimed, measure, unit)}{tie}" if item.claim.effect is None else f"published {published}"
     number = measure.shown(found.value, signed) if shown else ""
     return {
         "claim": item.claim,
