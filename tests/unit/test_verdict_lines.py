@@ -49,7 +49,11 @@ def test_a_value_is_shown_once_with_the_range_that_was_claimed(tmp_path: Path) -
 
 def test_the_margin_within_which_two_are_equal_is_shown_with_the_bound(tmp_path: Path) -> None:
     no_worse = {**LIFT, "at_least": 0.0, "margin": 0.03}
-    assert verdict_lines(report(tmp_path, claim(no_worse, "equivalent")))[2].strip().startswith("claimed at least 0.0, equal within 3.0; ")
+    assert (
+        verdict_lines(report(tmp_path, claim(no_worse, "equivalent")))[2]
+        .strip()
+        .startswith("claimed at least 0.0, equal within 3.0; ")
+    )
 
 
 def test_an_arm_that_no_table_shows_is_named_without_a_number(tmp_path: Path) -> None:
