@@ -1,5 +1,6 @@
 """What Snakemake gets of a plan: the resources and the inputs of each stage."""
 
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -126,7 +127,20 @@ def test_stages_that_were_removed_are_made_again_though_what_their_job_left_is_t
     assert graph.missing(job.members) == records
 
 
-def test_a_job_that_stages_shared_leaves_nothing_once_they_are_made(plan: Plan, tmp_path: Path) -> None:
+def test_another_launch_leaves_the_file_that_jobs_of_this_one_wait_for(plan: Plan, tmp_path: Path) -> None:
+    jobs = jobs_of(plan)
+    write_shared(tmp_path, jobs, plan.stages, Site())
+    made = jobs[0].folder(tmp_path) / "made"
+    artifact.write_atomic(made, b"")
+    for one in jobs[0].members:
+        artifact.write_json(artifact.folder(tmp_path, plan.stages[one].kind, one) / "record.json", {})
+    write_shared(tmp_path, [], plan.stages, Site())
+    assert made.exists(), "of another study"
+    write_shared(tmp_path, jobs, plan.stages, Site())
+    assert made.exists(), "of the same study"
+
+
+def test_a_job_that_stages_shared_leaves_nothing_a_month_after_they_are_made(plan: Plan, tmp_path: Path) -> None:
     jobs = jobs_of(plan)
     write_shared(tmp_path, jobs, plan.stages, Site())
     job = Graph(tmp_path, [])
@@ -135,5 +149,7 @@ def test_a_job_that_stages_shared_leaves_nothing_once_they_are_made(plan: Plan, 
     assert [memory(wildcards(one.digest)) for one in jobs] == [one.run.memory_mb for one in jobs]
     for one in jobs[0].members:
         artifact.write_json(artifact.folder(tmp_path, plan.stages[one].kind, one) / "record.json", {})
+    for path in tmp_path.glob("shared/*/stage.json"):
+        os.utime(path, (0, 0))
     write_shared(tmp_path, [], plan.stages, Site())
     assert {path.name for path in (tmp_path / "shared").iterdir()} == {one.digest for one in jobs[1:]}

@@ -21,6 +21,33 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return enter(tmp_path, monkeypatch)
 
 
+MIXED = """
+defaults: [/task@task: op_dag, _self_]
+question: Which checkpoint is best on a mix of sets?
+data:
+  corpus: {band: id, split: train}
+  held_out: {band: id, split: validation}
+  edge: {band: edge, split: rl}
+  mixed: {mix: {held_out: 1.0}}
+  probe: {mix: {edge: 1.0}, size: 20}
+  test: {bands: [id, edge], split: test}
+stages:
+  base: {kind: pretrain, data: {corpus: 1.0}, validation: mixed, checkpoints: [20]}
+  least: {kind: select, by: eval_loss/id, mode: min}
+  best: {kind: select, by: strict_pass@1, mode: max, evaluate: ask, band: edge}
+  ask: {kind: evaluate, data: probe}
+  eval: {kind: evaluate, data: test}
+arms: {least: {path: [base, least]}, best: {path: [base, best]}}
+evaluate: [eval]
+"""
+
+
+def test_a_checkpoint_is_selected_by_a_band_of_a_set_that_is_made_of_others(root: Path) -> None:
+    (root / "configs/study/mixed.yaml").write_text(MIXED)
+    selected = [stage.spec for stage in plan_study(root / "configs", "mixed", "smoke").stages.values() if stage.kind == "select"]
+    assert [(one.by, one.band) for one in selected] == [("eval_loss/id", None), ("strict_pass@1", "edge")]  # type: ignore[attr-defined]
+
+
 # -- what a set depends on -----------------------------------------------------------------------------------------------
 
 

@@ -29,7 +29,7 @@ def test_the_arm_that_is_added_differs_in_the_trainer_and_in_nothing_else(tmp_pa
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("  sampled:", "  grpo_trl:", "replicate_with = trl: adds grpo_trl, which is there; rename that arm"),
+        ("  sampled:", "  grpo_trl:", "replicate_with = 'trl': adds grpo_trl, which is there; rename that arm"),
         ("base: {path: [base]}", "base: {path: [base], replicate_with: trl}", "no stage of its path has it; take it away"),
         ("dtype: float32", "dtype: int8", r"trainer = trl: dtype = int8: TRL has float32 or bfloat16; write that"),
         ("replicate_with: trl}", "replicate_with: verl}", "replicate_with = 'verl': should be 'trl'"),

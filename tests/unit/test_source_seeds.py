@@ -65,6 +65,16 @@ def test_a_seed_without_a_folder_is_refused_by_the_folders_name(lab: Lab) -> Non
         lab.plan()
 
 
+def test_a_folder_is_held_to_the_checksum_that_the_study_gives(lab: Lab) -> None:
+    lab.edit(
+        "study/quickstart.yaml", "path: 'models/{seed}'", f"path: models/3, sha256: {artifact.model_checksum(Path('models/3'))}"
+    )
+    assert list(sources(lab.plan())) == ["models/3"]
+    lab.edit("study/quickstart.yaml", "path: models/3", "path: models/5")
+    with pytest.raises(UserError, match=r"stages\.base\.sha256 = .*: but models/5 has "):
+        lab.plan()
+
+
 def test_of_a_model_of_unknown_size_the_time_is_unknown_and_no_limit_on_it_is_met(
     lab: Lab, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -91,6 +91,34 @@ TYPOS = {
     "a split": Wrong(("data.test", "tset", "test"), {"data.test.split": "tset"}),
     "the name of a reward": Wrong(("stages.rl.reward", "proces", "process"), {"stages.rl.reward": {"name": "proces"}}),
 }
+TWICE = {"replicate_with": "trl"}
+ROUNDS = {"arms.rl_edge.path": ["base", {"repeat": 2, "stages": ["rl"]}]}
+FORMS = {
+    "a stage of an arm that is repeated": Wrong(
+        ("stages.rl = 'x'", "keys and values"),
+        {"defaults": None, "task": {"name": "op_dag"}, "stages.rl": "x", "arms.rl_edge": {"path": ["base", "rl"], **TWICE}},
+    ),
+    "a kind in a list": Wrong(
+        ("stages.rl.kind", "no such kind"), {"stages.rl.kind": ["rl"], "arms.rl_edge": {"path": ["base", "rl"], **TWICE}}
+    ),
+    "a path that is a number": Wrong(("arms.rl_edge.path = 3", "a list"), {"arms.rl_edge": {"path": 3, **TWICE}}),
+    "changes that are a text": Wrong(
+        ("arms.rl_edge.set = 'x'", "keys and values"), {"arms.rl_edge": {"path": ["base", "rl"], "set": "x", **TWICE}}
+    ),
+    "a trainer that no stage has": Wrong(
+        ("wrong.yaml:", "arms.base.replicate_with = 'trl'", "take it away"), {"arms.base": {"path": ["base"], **TWICE}}
+    ),
+    "options of a trainer": Wrong(
+        ("stages.own.options = 'x'", "keys and values"), {"stages.own": {"kind": "own.py:train", "options": "x"}}
+    ),
+    "an axis of rounds": Wrong(("arms.rl_edge.grid = 3", "keys and values"), {**ROUNDS, "arms.rl_edge.grid": 3}),
+    "a kind of rounds": Wrong(("stages.rl.kind", "no such kind"), {**ROUNDS, "stages.rl.kind": ["rl"]}),
+    "what varies with rounds": Wrong(("seeds.vary.0 = ['base']", "text"), {**ROUNDS, "seeds.vary": [["base"]]}),
+    "an evaluation that varies": Wrong(("seeds.vary = 'eval'", "stage that leaves a model"), {"seeds.vary": ["eval"]}),
+    "one of several bands": Wrong(("data.test.bands = 'egde'", "'edge'"), {"data.test.bands": ["id", "egde"]}),
+    "shares of ops": Wrong(("study/wrong.yaml", "data.edge.op_shares", "sum to 0.5"), {"data.edge.op_shares": {2: 0.5}}),
+    "a column of an op": Wrong(("tables.main.columns", "op:03", "op:N"), {"tables.main.columns": ["op:03"]}),
+}
 REFERENCES = {
     "a stage on a path": Wrong(("arms.base.path", "bsae", "base"), {"arms.base.path": ["bsae"]}),
     "a control": Wrong(("arms.rl_edge.control", "bas", "base"), {"arms.rl_edge.control": "bas"}),
@@ -158,6 +186,9 @@ WORDS = {
     "a study in a folder": (("plan", "interplay/extrapolaton"), ("extrapolaton", "interplay/extrapolation")),
     "a path as a study": (("plan", "../edge"), ("../edge",)),
     "a scale": (("plan", "quickstart", "--scale", "smokey"), ("smokey", "smoke")),
+    "an option of one study": (("plan", "--all", "--check", "--scale", "smoke"), ("--scale", "--all")),
+    "a limit on a check": ((*PLAN, "--check", "--max-hours", "1"), ("--max-hours", "--check")),
+    "every study, for what": (("plan", "--all"), ("--write", "--check")),
     "a revision": ((*PLAN, "--against", "nosuchrev"), ("--against", "nosuchrev", "git")),
     "hours": ((*PLAN, "--max-hours", "-1"), ("--max-hours", "-1")),
     "GPU-hours": ((*PLAN, "--max-gpu-hours", "many"), ("--max-gpu-hours", "many")),
@@ -660,6 +691,7 @@ CASES = {
     **{f"{kind}: {name}": case for kind, cases in (("typo", TYPOS), ("reference", REFERENCES)) for name, case in cases.items()},
     **{f"{kind}: {name}": case for kind, cases in (("type", TYPES), ("syntax", SYNTAX)) for name, case in cases.items()},
     **{f"own code: {name}": case for name, case in CODE.items()},
+    **{f"form: {name}": case for name, case in FORMS.items()},
     **{f"declared: {name}": case for name, case in DECLARED.items()},
     **{f"words: {name}": Wrong(expected, argv=words) for name, (words, expected) in WORDS.items()},
     **{f"new words: {name}": Wrong(expected, argv=words) for name, (words, expected) in NEW_WORDS.items()},

@@ -5,7 +5,7 @@ import textwrap
 import uuid
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -64,19 +64,25 @@ def plan_stages(
     from interplay.results import estimate, locks
 
     counts = _gpu_counts(gpus)
-    if not (every or study):
-        raise UserError("plan: name a study, or give --all")
+    if not study and not (every and (write or check)):
+        raise UserError("plan: name a study, or give --all with --write or --check")
     if every and study:
         raise UserError(f"plan: --all is every study; leave out --all or {study}")
     if (write or check) and [key for key in keys or [] if not key.startswith("scale=")]:
         raise UserError("plan: --write and --check are about the files as they are; leave out KEY=VALUE, or edit the study")
+    unread: dict[str, Any] = {"--full": full, "--stages": stages, "--specs": specs, "--json": as_json, "--against": against}
+    unread |= {"--strict-code": strict_code, "--max-gpu-hours": max_gpu_hours, "--max-hours": max_hours, "--gpus": gpus or None}
+    given = [name for name, value in unread.items() if (every or write or check) and value is not None and value is not False]
+    if given or (every and scale):
+        mode = "--all" if every else "--write or --check"
+        raise UserError(f"plan: {[*given, '--scale'][0]} is not read with {mode}; leave it out")
     plans = [common.plan_of(study, scale, keys or [])] if study and not every else common.every_plan()
     if check:
         locks.check_locks(plans, CONFIGS, RESULTS, every)
     if write:
         for path in locks.write_locks(plans, CONFIGS, every):
             print_visible(f"wrote {path}")
-    if every or check or write:
+    if check or write:
         return
     if against is not None:
         _show_differences(plans[0], against, full, as_json)

@@ -29,7 +29,7 @@ from importlib.util import cache_from_source, find_spec
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
-from pydantic import BeforeValidator, JsonValue, field_validator
+from pydantic import BeforeValidator, JsonValue
 
 from interplay.core.keys import parse_model
 from interplay.core.model import KeyPlace, Model, Since, UserError, nearest_name, plural
@@ -56,14 +56,6 @@ class Extension(Model):
     """Of the distribution; filled in when the study is planned."""
     options: dict[str, JsonValue] = {}
     """Passed to the function as keyword arguments."""
-
-    @field_validator("options")
-    @classmethod
-    def _finite(cls, options: dict[str, Any]) -> dict[str, Any]:
-        for name, value in options.items():
-            if isinstance(value, float) and not math.isfinite(value):
-                raise ValueError(f"{name} should be a finite number")
-        return options
 
 
 FILLED = ("source", "distribution", "version")

@@ -285,7 +285,7 @@ class DataSet(Model):
     """Part of the space of problems that it is drawn from; splits never share a problem. Of a file: null for all items."""
     size: Count | None = None
     """Number of problems; null: generated, the scale's size for the split (times the number of bands), else all."""
-    op_shares: dict[int, float] | None = None
+    op_shares: Annotated[dict[int, float], SHARES] | None = None
     """Generated, a single band: share of each op; null: uniform."""
     transform: TransformKeys | None = None
     """Generated: a function of the study's own that maps problem rows to problem rows: {function: file.py:function}."""

@@ -302,7 +302,7 @@ def metric_names() -> list[str]:
 
 def check_column(value: str) -> str:
     """A band, or `op:N` for a single op."""
-    if value.startswith("op:") and not value.removeprefix("op:").isdecimal():
+    if value.startswith("op:") and not re.fullmatch("op:(0|[1-9][0-9]*)", value):
         raise ValueError(f"'{value}' is not a column; write a band or op:N with N a number")
     return value
 

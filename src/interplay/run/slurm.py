@@ -132,6 +132,8 @@ SHORT_SECONDS = 60.0
 START = 1.0
 """Seconds that each takes beyond its estimate."""
 MOST_SHARING = 200
+LONGEST_LAUNCH = 30 * 86400.0
+"""Seconds that a launch is taken to last at most."""
 SPARE_TIME = 3
 """A job is granted so many times what its stages are estimated to take, and what the warning before its time limit takes."""
 SERVER_MB = 1000
@@ -180,13 +182,14 @@ def _shared(members: list[str], runs: list[execution.Run], seconds: float, site:
 
 
 def write_shared(results: Path, jobs: Iterable[Shared], stages: Mapping[str, Stage], site: Site) -> None:
-    """Write what these jobs read, and remove what those read whose stages are all made."""
+    """Write what these jobs read, and remove what those read whose stages are all made. Of another launch, which may still run,
+    jobs wait for the file that such a job leaves: what is younger than LONGEST_LAUNCH stays."""
     for job in jobs:
         members = {digest: stages[digest].kind for digest in job.members}
-        (job.folder(results) / MADE).unlink(missing_ok=True)
         planned = {"run": job.run.stated(), "members": members, "fork_server": site.fork_server}
         artifact.write_json(job.folder(results) / "stage.json", planned)
-    for path in results.glob(f"{SHARED}/*/stage.json"):
+    oldest = time.time() - LONGEST_LAUNCH
+    for path in [path for path in results.glob(f"{SHARED}/*/stage.json") if path.stat().st_mtime < oldest]:
         if all(artifact.done(results / kind / digest) for digest, kind in artifact.read_json(path)["members"].items()):
             shutil.rmtree(path.parent)
 

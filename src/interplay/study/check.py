@@ -369,8 +369,8 @@ def _check_selection(stage: plan.Stage, spec: SelectSpec, stages: Stages, place:
         remedy = "name the evaluate stage that gives the pass rate" if rate else "belongs to by: strict_pass@k or by: entropy"
         raise place.key("evaluate").error(remedy)
     if spec.by.startswith("eval_loss/"):
-        band, known = spec.by.removeprefix("eval_loss/"), _bands_of(stages.get(before.deps.get("validation", "")))
-        if band not in known:
+        band, known = spec.by.removeprefix("eval_loss/"), _bands_of(before.deps.get("validation", ""), stages)
+        if known is not None and band not in known:
             lacks = f"the stage before it has no validation set with it{nearest_name(band, known)}"
             raise place.key("by").error(lacks, spec.by)
     if not judged:
@@ -382,11 +382,12 @@ def _check_selection(stage: plan.Stage, spec: SelectSpec, stages: Stages, place:
     if rate and int(spec.by.split("@")[1]) > samples:
         few = f"its evaluation has {samples} samples per prompt; give it more, or lower k"
         raise place.key("by").error(few, spec.by)
-    known = _bands_of(stages[judged[0].deps["data"]])
-    if spec.band is not None and spec.band not in known:
+    known = _bands_of(judged[0].deps["data"], stages)
+    if spec.band is not None and known is not None and spec.band not in known:
         raise place.key("band").error(f"no such band in its evaluation{nearest_name(spec.band, known)}", spec.band)
 
 
-def _bands_of(problems: plan.Stage | None) -> list[str]:
-    spec = problems.spec if problems else None
-    return sorted([*spec.bands, *spec.calibrated]) if isinstance(spec, ProblemsSpec) else []
+def _bands_of(problems: str, stages: Stages) -> list[str] | None:
+    """The bands of a generated problem set; none without a set, and None of one whose bands are known once it is made."""
+    spec = stages[problems].spec if problems else None
+    return sorted([*spec.bands, *spec.calibrated]) if isinstance(spec, ProblemsSpec) else None if spec else []

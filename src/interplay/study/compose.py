@@ -127,7 +127,9 @@ def own_trainers(tree: dict[str, Any]) -> dict[str, Any]:
         if isinstance(kind, str) and ":" in kind:
             known = {key: value for key, value in entry.items() if key in own}
             options = {key: value for key, value in entry.items() if key not in own and key != "kind"}
-            entry = {**known, "kind": "custom", "function": kind, "options": {**options, **known.get("options", {})}}
+            given = known.get("options", {})
+            more = {"options": {**options, **given} if isinstance(given, dict) else given}
+            entry = {**known, "kind": "custom", "function": kind, **more}
         made[name] = entry
     return {**tree, "stages": made}
 
@@ -246,8 +248,9 @@ def with_rounds(tree: Tree, place: KeyPlace) -> Tree:
     if taken := [name for name in further if name in stages]:
         raise place.key("stages", taken[0]).error("is the name of a round of a repeated stage, too; rename it")
     seeds = tree.get("seeds")
-    if isinstance(seeds, dict) and isinstance(seeds.get("vary"), list):
-        vary = [one for name in seeds["vary"] for one in (name, *(round_name(name, n) for n in range(2, most.get(name, 1) + 1)))]
+    if isinstance(seeds, dict) and isinstance(named := seeds.get("vary"), list):
+        rounds = {name: [round_name(name, n) for n in range(2, count + 1)] for name, count in most.items()}
+        vary = [one for name in named for one in (name, *(rounds.get(name, ()) if isinstance(name, str) else ()))]
         tree = {**tree, "seeds": {**seeds, "vary": vary}}
     return {**tree, "arms": made, "stages": {**stages, **further}}
 
@@ -287,7 +290,7 @@ def _written_out(path: list[Any], stages: Mapping[str, Any], place: KeyPlace) ->
 
 def _check_axes(arm: Tree, counts: Mapping[str, int], place: KeyPlace) -> None:
     for axis in CHANGES[1:]:
-        for key in arm.get(axis) or {}:
+        for key in given if isinstance(given := arm.get(axis), dict) else ():
             if str(key).partition(".")[0] in counts:
                 raise place.key(axis, key).error(
                     "the stage is repeated, and an axis reaches one stage; write an arm for each value"
@@ -311,7 +314,46 @@ def _keys(key: Any, counts: Mapping[str, int]) -> list[Any]:
 
 def _later(stage: Any, number: int) -> Any:
     """A stage in a later round."""
-    if not isinstance(stage, dict) or stage.get("kind") not in KINDS or "seed" not in KINDS[stage["kind"]].spec.model_fields:
+    row = KINDS.get(str(stage.get("kind"))) if isinstance(stage, dict) else None
+    if row is None or "seed" not in row.spec.model_fields:
         return stage
     seed = stage.get("seed", 0)
     return {**stage, "seed": seed + SEED_STRIDE * (number - 1)} if isinstance(seed, int) else stage
+
+
+# -- arms that are repeated with another trainer -------------------------------------------------------------------------------
+
+
+def with_twins(tree: Tree, place: KeyPlace) -> Tree:
+    """The study with the arms of `replicate_with`, each behind the arm that it repeats. Raises UserError. What has not the form
+    of the schema is left for the schema."""
+    given, stages, arms = tree.get("arms"), tree.get("stages"), dict[str, Any]()
+    if not isinstance(given, dict) or not isinstance(stages, dict):
+        return tree
+    for name, arm in given.items():
+        arms[name] = arm
+        trainer = arm.get("replicate_with") if isinstance(arm, dict) else None
+        if trainer not in [one for row in KINDS.values() for one in row.trainers]:
+            continue
+        spot, twin = place.key("arms", name, "replicate_with"), f"{name}_{trainer}"
+        able, changes = _with_trainer(trainer, stages, arm.get("path")), arm.get("set", {})
+        if able is None or not isinstance(changes, dict):
+            continue
+        if twin in given:
+            raise spot.error(f"adds {twin}, which is there; rename that arm", trainer)
+        if not able:
+            raise spot.error("no stage of its path has it; take it away", trainer)
+        own = {"control": name, "set": {**changes, **{f"{stage}.trainer": trainer for stage in able}}}
+        label = {"label": f"{arm['label']} ({trainer})"} if arm.get("label") else {}
+        arms[twin] = {**arm, **own, **label, "replicate_with": None, "color": "", "differs": [], "coincides": ""}
+    return {**tree, "arms": arms}
+
+
+def _with_trainer(trainer: str, stages: Tree, path: Any) -> list[str] | None:
+    """The stages of a path whose kinds have this trainer; None where the kind of one is not known."""
+    names = [split_part(part)[0] for part in path if isinstance(part, str)] if isinstance(path, list) else []
+    entries = {name: stages.get(name) for name in names}
+    kinds = {name: str(entry.get("kind")) for name, entry in entries.items() if isinstance(entry, dict)}
+    if not names or any(kinds.get(name) not in KINDS for name in names):
+        return None
+    return [name for name, kind in kinds.items() if trainer in KINDS[kind].trainers]

@@ -95,7 +95,8 @@ def _names_of_data(context: ArmContext) -> Named:
     yield from ((place.key("calibrate", "bands"), band, named, "band of a problem set") for band in calibrated)
     for name, data in study.data.items():
         bands = data.names() if data.form == "generated" else []
-        yield from ((place.key("data", name, "band"), band, context.scale.bands, "band") for band in bands)
+        key = place.key("data", name, "bands" if data.bands else "band")
+        yield from ((key, band, context.scale.bands, "band") for band in bands)
         yield from ((place.key("data", name, "mix"), other, study.data, "problem set") for other in data.mix or {})
         yield from ((place.key("data", name, "of"), other, study.data, "problem set") for other in [data.of] if other)
     for name, change in study.scales.items():
@@ -104,7 +105,9 @@ def _names_of_data(context: ArmContext) -> Named:
         yield from ((here.key("data"), other, study.data, "problem set") for other in changed)
         yield from ((here.key("stages"), other, study.stages, "stage") for other in change.stages)
         yield from ((here.key("knobs"), other, study.knobs, "knob") for other in change.knobs)
-    yield from ((place.key("seeds", "vary"), name, study.stages, "stage") for name in (study.seeds.vary if study.seeds else []))
+    models = [name for name, stage in context.stages.items() if KINDS[stage.kind].makes == "model"]
+    vary = study.seeds.vary if study.seeds else []
+    yield from ((place.key("seeds", "vary"), name, models, "stage that leaves a model") for name in vary)
 
 
 def premises(study: Study) -> Iterator[tuple[tuple[str | int, ...], Premise, Test]]:

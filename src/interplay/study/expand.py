@@ -91,7 +91,7 @@ def load(
         changed = choices.with_replicates(changed, scale, any(one.key == REPLICATES for one in words))
         tree = choices.fill_names({**tree, "study": changed}, configs, *places.values())
     whole = compose.with_rounds(compose.at_scale(tree["study"], scale), places["study"])
-    typed = parse_model(Study, whole, places["study"])
+    typed = parse_model(Study, compose.with_twins(whole, places["study"]), places["study"])
     for name in typed.scales:
         if name not in scales(configs):
             raise places["study"].key("scales", name).error(f"no such scale{nearest_name(name, scales(configs))}")

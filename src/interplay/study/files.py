@@ -290,7 +290,10 @@ def read_files(
     checksum = task_checksum if of_harness else checksum
     if key in spec:
         run["path"] = below_root(spec.pop(key), place.key(key))
-        spec["sha256"] = checksum(run["path"], known, place)
+        spec["sha256"] = found = checksum(run["path"], known, place)
+        if known not in (None, found):
+            named = run["path"].removeprefix(artifact.HUB)
+            raise place.key("sha256").error(f"but {named} has {found}; put the right files there, or correct it", known)
         if model is DatasetSpec and not of_harness and (known is None or Path(run["path"]).is_file()):
             _check_items(run["path"], parse_model(DatasetSpec, spec, place), place)
     return spec, run
@@ -332,7 +335,7 @@ def below_root(path: Any, place: KeyPlace) -> str:
 
 
 def model_checksum(path: str, known: str | None, place: KeyPlace) -> str:
-    """Identity of a model folder, in place of a known one. Raises UserError when there is none."""
+    """Identity of a model folder. Raises UserError when there is none."""
     try:
         return artifact.model_checksum(Path(path))
     except (UserError, OSError, ValueError) as error:
@@ -340,7 +343,7 @@ def model_checksum(path: str, known: str | None, place: KeyPlace) -> str:
 
 
 def file_checksum(file: str, known: str | None, place: KeyPlace) -> str:
-    """Identity of a data file, or what the study says it is. Raises UserError where the two differ, or there is neither."""
+    """Identity of a data file; where it is not here, what the study says. Raises UserError where there is neither."""
     try:
         path = artifact.local_file(file) if known is None else Path(file)
         found = artifact.checksum(path) if path.is_file() else None
@@ -352,24 +355,17 @@ def file_checksum(file: str, known: str | None, place: KeyPlace) -> str:
     if found is None and known is None:
         there = "no such file; put it there, or give its sha256 as well"
         raise place.key("file").error("a folder; name a file in it" if path.is_dir() else there, file)
-    if found is None or known == found:
-        return str(known)
-    if known and found != known:
-        raise place.key("sha256").error(f"but {file} has {found}; put the right file there", known)
-    return found
+    return found or str(known)
 
 
 def task_checksum(task: str, known: str | None, place: KeyPlace) -> str:
-    """Identity of a task of lm-eval. Raises UserError where there is none, or another than the study says."""
+    """Identity of a task of lm-eval. Raises UserError where there is none."""
     from interplay.data import harness
 
     try:
-        found = harness.task_checksum(task)
+        return harness.task_checksum(task)
     except UserError as error:
         raise place.key("file").error(str(error).removeprefix(f"{task}: "), task) from None
-    if known not in (None, found):
-        raise place.key("sha256").error(f"but {task} has {found}; put the right files there", known)
-    return found
 
 
 PLACES = {SourceSpec: ("path", model_checksum), DatasetSpec: ("file", file_checksum)}

@@ -359,8 +359,7 @@ def find_registration(
 ) -> Registration | None:
     """The registration of a study at a scale, with what its design has changed since the first one. Raises UserError."""
     path = registration_path(configs, *of)
-    known = read_registrations(path)
-    if not known:
+    if not (known := read_registrations(path)):
         return None
     first, looks = known[0], (known[0]["design"].get("stopping") or {}).get("looks", [])
     compared = json.loads(json.dumps(design))

@@ -324,26 +324,6 @@ class Study(Model):
     def _one_or_many(cls, value: Any) -> Any:
         return [value] if isinstance(value, dict) else value
 
-    @model_validator(mode="before")
-    @classmethod
-    def _repeated(cls, value: Any) -> Any:
-        """Adds the arms of `replicate_with`, each behind the arm that it repeats."""
-        given, arms = value.get("arms") if isinstance(value, dict) else None, dict[str, Any]()
-        for name, arm in given.items() if isinstance(given, dict) else ():
-            arms[name] = arm
-            if isinstance(arm, dict) and (trainer := arm.get("replicate_with")) in [
-                t for row in KINDS.values() for t in row.trainers
-            ]:
-                twin, able = f"{name}_{trainer}", _with_trainer(trainer, value.get("stages"), arm.get("path"))
-                if twin in (given or {}):
-                    raise ValueError(f"arms.{name}.replicate_with = {trainer}: adds {twin}, which is there; rename that arm")
-                if not able:
-                    raise ValueError(f"arms.{name}.replicate_with = {trainer}: no stage of its path has it; take it away")
-                own = {"control": name, "set": {**(arm.get("set") or {}), **{f"{stage}.trainer": trainer for stage in able}}}
-                label = {"label": f"{arm['label']} ({trainer})"} if arm.get("label") else {}
-                arms[twin] = {**arm, **own, **label, "replicate_with": None, "color": "", "differs": [], "coincides": ""}
-        return {**value, "arms": arms} if arms else value
-
     @model_validator(mode="after")
     def _one_spelling(self) -> "Study":
         if self.seeds is not None and (self.replicates or any(change.replicates for change in self.scales.values())):
@@ -365,13 +345,6 @@ class Study(Model):
         if wrong:
             raise ValidationError.from_exception_data(cls.__name__, wrong)
         return value
-
-
-def _with_trainer(trainer: str, stages: Any, path: Any) -> list[str]:
-    """The stages of a path whose kinds have this trainer."""
-    names = [part.partition("@")[0] for part in path or [] if isinstance(part, str)]
-    kinds = {name: (stages.get(name) or {}).get("kind") for name in names} if isinstance(stages, dict) else {}
-    return [name for name, kind in kinds.items() if kind in KINDS and trainer in KINDS[kind].trainers]
 
 
 class Scale(Model):
