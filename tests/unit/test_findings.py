@@ -15,6 +15,7 @@ from tools.reference.findings import CENTRAL, CURRICULA, EDGE, ENTROPY, MANY, ON
 PAGES = {path.stem: path.read_text() for path in sorted((ROOT / "docs" / "findings").glob("*.md"))}
 TRIPLE = re.compile(r"([+-]?\d+\.\d+) \[([+-]\d+\.\d+), ([+-]\d+\.\d+)\]")
 EVERY_32 = "strict_pass@32"
+MARGINS = "margins.coffee"
 
 
 @lru_cache
@@ -98,11 +99,11 @@ def test_every_interval_of_a_finding_is_a_claim_s_or_computed_over_bases(page: s
         said = findings.stated(findings.difference(ROOT, row))
         assert f"{before}{said}" in words
         known.add(said)
-    for study in (ORDER, ENTROPY, CENTRAL, findings.CONTEXTS, TRICKS, CURRICULA, SHOWDOWN):
+    for study in (ORDER, ENTROPY, CENTRAL, findings.CONTEXTS, TRICKS, CURRICULA, SHOWDOWN, MARGINS):
         of = result(study)
         known |= {stated(one["estimate"][key] for key in ("value", "low", "high")) for one in of["claims"]}
         known |= {stated(one["difference"]) for fight in of["contrasts"].values() for one in fight.values() if one["adjusted"]}
-    for study in {"entropy": (ENTROPY,), "methods": (TRICKS,)}.get(page, ()):
+    for study in {"entropy": (ENTROPY,), "methods": (TRICKS, MARGINS)}.get(page, ()):
         entropies = [one["estimate"] for one in result(study)["claims"] if one["test"].get("difference") == "entropy_last"]
         known |= {f"{one['value']:+.3f} [{one['low']:+.3f}, {one['high']:+.3f}]" for one in entropies}
     if page == "entropy":
@@ -125,7 +126,7 @@ def test_the_verdicts_of_a_page_are_the_claims() -> None:
     for page, studies, open_or_refuted in (
         ("order", (ORDER,), 4),
         ("entropy", (ENTROPY,), 4),
-        ("methods", (TRICKS, CURRICULA, SHOWDOWN), 10),
+        ("methods", (TRICKS, CURRICULA, SHOWDOWN, MARGINS), 11),
     ):
         verdicts = {}
         for one in (claim for study in studies for claim in result(study)["claims"]):
