@@ -39,7 +39,7 @@ def scale_of(entropy: torch.Tensor, quantile: float, by: exact.Functions = exact
     if not len(entropy):
         return None
     logs = by.log(entropy.clamp(min=LEAST))
-    pivot = float(logs.double().kthvalue(round(quantile * (len(logs) - 1)) + 1).values)
+    pivot = float(torch.quantile(logs.double(), quantile, interpolation="nearest"))
     return Scale(pivot, float((logs - pivot).max()), float((logs - pivot).min()))
 
 
