@@ -58,7 +58,16 @@ def nested(flat: dict[str, Any]) -> dict[str, Any]:
         for key in path:
             here = here.setdefault(key, {})
         here[last] = value
-    return tree
+    return with_lists(tree)
+
+
+def with_lists(tree: Any) -> Any:
+    """Members at 0, 1, ... are those of a list."""
+    if not isinstance(tree, dict):
+        return tree
+    made = {key: with_lists(value) for key, value in tree.items()}
+    listed = made and all(key.isdigit() and isinstance(value, dict) for key, value in made.items())
+    return list(made.values()) if listed else made
 
 
 def members(spec: dict[str, Any], said: dict[str, Any]) -> dict[str, Any]:
