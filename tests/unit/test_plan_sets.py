@@ -12,6 +12,7 @@ from interplay.cli import main
 from interplay.core.artifact import checksum
 from interplay.data import problems
 from interplay.data.steps.spec import CurateSpec
+from interplay.evaluate.spec import SelectSpec
 from interplay.study.expand import plan_study
 from interplay.study.plan import Plan
 
@@ -44,8 +45,9 @@ evaluate: [eval]
 
 def test_a_checkpoint_is_selected_by_a_band_of_a_set_that_is_made_of_others(root: Path) -> None:
     (root / "configs/study/mixed.yaml").write_text(MIXED)
-    selected = [stage.spec for stage in plan_study(root / "configs", "mixed", "smoke").stages.values() if stage.kind == "select"]
-    assert [(one.by, one.band) for one in selected] == [("eval_loss/id", None), ("strict_pass@1", "edge")]  # type: ignore[attr-defined]
+    specs = [stage.spec for stage in plan_study(root / "configs", "mixed", "smoke").stages.values()]
+    selected = [(spec.by, spec.band) for spec in specs if isinstance(spec, SelectSpec)]
+    assert selected == [("eval_loss/id", None), ("strict_pass@1", "edge")]
 
 
 # -- what a set depends on -----------------------------------------------------------------------------------------------

@@ -94,6 +94,10 @@ class Measure:
         """The unit of a number, or of a difference (`signed`)."""
         return self.unit_of_differences if signed else self.unit
 
+    def tie(self, margin: float | None) -> str:
+        """What follows a claimed bound where two within the margin count as equal; empty without one."""
+        return f", equal within {self.shown(margin)}" if margin else ""
+
     def shown(self, number: float, signed: bool = False) -> str:
         """Never `-0.0`; a dash for NaN."""
         if math.isnan(number):

@@ -321,6 +321,5 @@ def _claimed(test: Mapping[str, Any], measure: Measure, effect: float | None) ->
         return f"claimed {measure.shown(low)} to {measure.shown(high)}"
     for key, word in (("at_least", "at least"), ("at_most", "at most")):
         if key in test:
-            tie = f", equal within {measure.shown(test['margin'])}" if test.get("margin") else ""
-            return f"claimed {word} {measure.shown(test[key], 'difference' in test)}{tie}"
+            return f"claimed {word} {measure.shown(test[key], 'difference' in test)}{measure.tie(test.get('margin'))}"
     return f"claimed within {measure.shown(test['margin'])} of each other"

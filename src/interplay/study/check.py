@@ -389,5 +389,7 @@ def _check_selection(stage: plan.Stage, spec: SelectSpec, stages: Stages, place:
 
 def _bands_of(problems: str, stages: Stages) -> list[str] | None:
     """The bands of a generated problem set; none without a set, and None of one whose bands are known once it is made."""
-    spec = stages[problems].spec if problems else None
-    return sorted([*spec.bands, *spec.calibrated]) if isinstance(spec, ProblemsSpec) else None if spec else []
+    if not problems:
+        return []
+    spec = stages[problems].spec
+    return sorted([*spec.bands, *spec.calibrated]) if isinstance(spec, ProblemsSpec) else None

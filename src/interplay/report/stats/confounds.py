@@ -215,11 +215,11 @@ def _broken(results: Results, claim: Claim) -> Iterator[str]:
         start = pairs[arm]
         for band in frame.bands(results):
             before = value(results, start, band, "strict_pass@1")
-            for least, share, lost in LOST:
-                if before.low >= least and weighted(results, {arm: 1.0, start: -share}, band, "strict_pass@1").high < 0:
-                    after = value(results, arm, band, "strict_pass@1").value
-                    yield f"{arm} lost {lost} of what {start} scores on {band}: {100 * before.value:.0f} → {100 * after:.0f} %"
-                    break
+            kept = ((words, {arm: 1.0, start: -share}) for least, share, words in LOST if before.low >= least)
+            lost = next((words for words, weights in kept if weighted(results, weights, band, "strict_pass@1").high < 0), None)
+            if lost:
+                after = value(results, arm, band, "strict_pass@1").value
+                yield f"{arm} lost {lost} of what {start} scores on {band}: {100 * before.value:.0f} → {100 * after:.0f} %"
 
 
 def _hacked(results: Results, claim: Claim) -> Iterator[str]:

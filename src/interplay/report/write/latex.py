@@ -384,5 +384,4 @@ def _bound(claim: Mapping[str, Any], metric: str, signed: bool) -> str:
     if test.get("within") is not None:
         return " to ".join(measure.shown(one) for one in test["within"])
     sign, key = ("≥", "at_least") if test.get("at_least") is not None else ("≤", "at_most")
-    tie = f", equal within {measure.shown(test['margin'])}" if test.get("margin") else ""
-    return f"{sign} {measure.shown(test[key], signed)}".replace("-", "−") + tie
+    return f"{sign} {measure.shown(test[key], signed)}".replace("-", "−") + measure.tie(test.get("margin"))
