@@ -29,6 +29,7 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:
 
 OWN_BASES = (
     "conflicts/credit",
+    "open_claims",
     "conflicts/cures",
     "conflicts/difficulty",
     "conflicts/entropy",
