@@ -29,7 +29,6 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:
 
 OWN_BASES = (
     "conflicts/credit",
-    "open_claims",
     "conflicts/cures",
     "conflicts/difficulty",
     "conflicts/entropy",
@@ -57,6 +56,7 @@ OWN_BASES = (
     "loongrl/stages",
     "loongrl/stages_bases",
     "margins",
+    "open_claims",
     *(
         f"methods/{name}"
         for name in (
