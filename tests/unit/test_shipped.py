@@ -62,6 +62,7 @@ OWN_BASES = (
         for name in (
             "context_kinds",
             "contexts",
+            "critic",
             "experience",
             "in_context",
             "internalise",
