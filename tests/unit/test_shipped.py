@@ -43,6 +43,7 @@ OWN_BASES = (
     "interplay/deviations_replication",
     "interplay/exposure_rewards",
     "interplay/extrapolation_bases",
+    "interplay/extrapolation_room",
     "interplay/hard_exposure_bases",
     "interplay/hard_exposure_replication",
     "interplay/length_depth",
