@@ -83,7 +83,7 @@ OWN_BASES = (
     ),
     *(f"methods/{name}" for name in ("learned_rewards", "mind", "searching", "taught", "taught_more")),
     *(f"methods/{name}" for name in ("pipeline", "retrain_equivalence", "rounds", "zero_variance_bases")),
-    *(f"methods/{name}_replication" for name in ("length_sign", "preference", "showdown", "tricks", "zero_variance")),
+    *(f"methods/{name}_replication" for name in ("length_sign", "preference", "showdown", "tricks", "unlearn", "zero_variance")),
     *(f"methods/{name}" for name in ("skills", "tools", "turn_branches", "turn_credit", "turns", "zoo_tools")),
     *(f"methods/turn_{world}" for world in ("fight", "fight_grid", "fight_search", "prompts")),
     *(f"numerics/{name}" for name in ("exact", "exact_bases", "exact_factorial")),
