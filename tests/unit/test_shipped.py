@@ -57,6 +57,7 @@ OWN_BASES = (
     "loongrl/stages",
     "loongrl/stages_bases",
     "margins",
+    "margins_replication",
     "open_claims",
     *(
         f"methods/{name}"
