@@ -116,6 +116,16 @@ def test_the_state_of_the_environment_takes_the_place_of_the_moves() -> None:
         play_episodes(spec, cases.setting(calls, [other])._replace(problem=lambda _: problem), cases.asked([other]))
 
 
+def test_the_state_is_shown_also_before_the_first_call_that_can_be_read() -> None:
+    board = Board("perfect", "X...O....", 0)
+    row = cases.row("X...O.... X\n", "draw", "tic_tac_toe", TIC_TAC_TOE.dumps(board))
+    turns = iter(["<call>", "<call>2</call>", "<call>"])
+    setting = cases.setting(lambda text, sample: f"{next(turns)}$", [row])._replace(problem=lambda _: board)
+    spec = EnvironmentEpisode(max_turns=3, context={"name": "state"}, action={"form": "tag"})
+    played = play_episodes(spec, setting, cases.asked([row]))
+    assert chars(played.prompts) == ["X...O.... X\n", "X...O.... X\n", "XXO.O.... X\n"]
+
+
 LONG = cases.row("aaaabbbbcc?who", "cc")
 
 
