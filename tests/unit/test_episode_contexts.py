@@ -215,3 +215,22 @@ def test_a_run_learns_from_what_it_sampled_in_a_context_that_is_cut(
     evaluated = EvaluateSpec.model_validate({"episode": episode, "num_samples": 2, "max_completion_length": 3})
     found = sampling.evaluate_model(evaluated, {"model": inputs["init"], "data": inputs["data.0"]}, tmp_path / "e", Run())
     assert found["all"]["n"] == 40
+
+
+BACKWARDS = """
+from interplay.rollout.request import Rollouts
+from interplay.rollout.turns import Played
+
+def backwards(setting, asked):
+    made = setting.engine.generate(asked, setting.sampling)
+    return Played(Rollouts(*(value.flip(0) for value in made)))
+"""
+
+
+def test_an_episode_of_the_users_own_that_returns_rows_in_another_order_is_refused(
+    inputs: dict[str, Path], tmp_path: Path
+) -> None:
+    own = {"name": "custom", "function": "mine.py:backwards", "source": BACKWARDS}
+    spec = EvaluateSpec.model_validate({"episode": own, "num_samples": 2, "max_completion_length": 3})
+    with pytest.raises(UserError, match="must give one row that counts for each sample, in the order of what was asked for"):
+        sampling.evaluate_model(spec, {"model": inputs["init"], "data": inputs["data.0"]}, tmp_path, Run())
