@@ -116,6 +116,16 @@ def test_the_state_of_the_environment_takes_the_place_of_the_moves() -> None:
         play_episodes(spec, cases.setting(calls, [other])._replace(problem=lambda _: problem), cases.asked([other]))
 
 
+def test_the_state_is_shown_also_before_the_first_call_that_can_be_read() -> None:
+    board = Board("perfect", "X...O....", 0)
+    row = cases.row("X...O.... X\n", "draw", "tic_tac_toe", TIC_TAC_TOE.dumps(board))
+    turns = iter(["<call>", "<call>2</call>", "<call>"])
+    setting = cases.setting(lambda text, sample: f"{next(turns)}$", [row])._replace(problem=lambda _: board)
+    spec = EnvironmentEpisode(max_turns=3, context={"name": "state"}, action={"form": "tag"})
+    played = play_episodes(spec, setting, cases.asked([row]))
+    assert chars(played.prompts) == ["X...O.... X\n", "X...O.... X\n", "XXO.O.... X\n"]
+
+
 LONG = cases.row("aaaabbbbcc?who", "cc")
 
 
@@ -205,3 +215,22 @@ def test_a_run_learns_from_what_it_sampled_in_a_context_that_is_cut(
     evaluated = EvaluateSpec.model_validate({"episode": episode, "num_samples": 2, "max_completion_length": 3})
     found = sampling.evaluate_model(evaluated, {"model": inputs["init"], "data": inputs["data.0"]}, tmp_path / "e", Run())
     assert found["all"]["n"] == 40
+
+
+BACKWARDS = """
+from interplay.rollout.request import Rollouts
+from interplay.rollout.turns import Played
+
+def backwards(setting, asked):
+    made = setting.engine.generate(asked, setting.sampling)
+    return Played(Rollouts(*(value.flip(0) for value in made)))
+"""
+
+
+def test_an_episode_of_the_users_own_that_returns_rows_in_another_order_is_refused(
+    inputs: dict[str, Path], tmp_path: Path
+) -> None:
+    own = {"name": "custom", "function": "mine.py:backwards", "source": BACKWARDS}
+    spec = EvaluateSpec.model_validate({"episode": own, "num_samples": 2, "max_completion_length": 3})
+    with pytest.raises(UserError, match="must give one row that counts for each sample, in the order of what was asked for"):
+        sampling.evaluate_model(spec, {"model": inputs["init"], "data": inputs["data.0"]}, tmp_path, Run())

@@ -81,6 +81,22 @@ def test_votes_are_counted_among_the_items_of_a_row_and_a_tie_keeps_none() -> No
     assert dropped(GenerateSpec(filters=[{"name": "votes", "share": 0.8}]), BOXED) == ["0 votes"] * 5
 
 
+def test_a_winner_with_just_the_least_share_is_kept() -> None:
+    spec = GenerateSpec(filters=[{"name": "votes", "share": 0.56}])
+    assert dropped(spec, ["\\boxed{5}"] * 14 + ["\\boxed{6}"] * 11) == [""] * 14 + ["0 votes"] * 11, "14 of 25 are 0.56"
+
+
+def test_fields_that_a_model_names_may_have_any_name() -> None:
+    said = ['{"q": "Why?", "row": 1, "template": "x", "self": 2}']
+    assert dropped(GenerateSpec(parse="json", text="{q}"), said) == [""]
+    assert dropped(GenerateSpec(parse="pattern", pattern=r"(?P<row>\w+)", text="{row}"), said) == [""] * 8
+
+
+def test_an_object_with_half_of_a_character_does_not_parse() -> None:
+    said = ['{"q": "\\ud83d"}', '{"\\ude00": 1, "q": "x"}', '{"q": "\\ud83d\\ude00"}']
+    assert dropped(GenerateSpec(parse="json", text="{q}"), said) == ["unparsed", "unparsed", ""]
+
+
 def test_the_winner_may_have_to_be_the_label() -> None:
     spec = GenerateSpec(filters=[{"name": "votes", "label": True}])
     assert dropped(spec, ["\\boxed{6}"] * 3, ["\\boxed{8}"]) == ["0 votes"] * 3 + [""]

@@ -152,6 +152,13 @@ def test_a_divergence_is_of_the_policy_itself() -> None:
         EvaluateSpec(temperature=0.5, by_reward={"model": "judge", "reference": "base"})
 
 
+def test_ranked_samples_of_several_blocks_fill_them() -> None:
+    """A block of 16 has no best of 32, and its samples would count as if they had."""
+    with pytest.raises(ValidationError, match="num_samples: by_reward ranks samples in blocks of 32; write a multiple of 32"):
+        EvaluateSpec(num_samples=48, by_reward={"model": "judge"})
+    assert [EvaluateSpec(num_samples=n, by_reward={"model": "judge"}).num_samples for n in (16, 64)] == [16, 64]
+
+
 def test_a_figure_over_kl_places_arms_by_their_divergence_and_draws_the_best_of_n(tmp_path: Path) -> None:
     """By hand: two prompts of 4 samples; the sums over a prompt's samples are what an evaluation leaves."""
     rows, inputs = [], {}

@@ -234,6 +234,21 @@ def test_arms_whose_curves_are_the_same_are_named_and_a_shared_stage_is_drawn_on
     assert base["same"] == [["one", "two", "three", "base", "again"]]
 
 
+def test_all_curves_of_a_stage_whose_last_line_is_of_an_evaluation_are_offered(tmp_path: Path) -> None:
+    folder = tmp_path / "results/pretrain/p"
+    folder.mkdir(parents=True)
+    folder.joinpath("metrics.jsonl").write_text(
+        '{"step": 1, "loss": 2.0}\n{"step": 2, "loss": 1.0}\n{"step": 2, "eval_loss/id": 3.0}\n'
+    )
+    stages = {"p": Stage("pretrain", Model(), {}, Run(), "p", "p")}
+    report = Stage("report", spec([arm("base", 0, ["base:pretrain:p"], "e")]), {}, Run(), "report", "r")
+    plan = Plan("s", "smoke", {**stages, "r": report}, "r")
+    place = data.Place(tmp_path, tmp_path / "results", tmp_path)
+    found = data.curves(place, dict.fromkeys(data.series_of(plan), plan), data.LAST, "")
+    assert found["metrics"] == ["loss", "eval_loss/id"]
+    assert [(one["x"], one["y"]) for one in found["series"]] == [([1, 2], [2.0, 1.0])], "the loss is shown first"
+
+
 def test_a_study_that_cannot_be_read_any_more_leaves_the_others_to_be_compared(tmp_path: Path) -> None:
     lab = Lab(tmp_path)
     for study in ("quickstart", "edge"):

@@ -295,6 +295,20 @@ def test_another_episode_when_it_is_replayed_ends_the_run() -> None:
         play_episodes(EnvironmentEpisode(), setting, cases.asked([row]))
 
 
+def test_an_empty_call_is_no_step_of_a_world() -> None:
+    source = SAFE.replace('self.at = problem["code"], 0', 'self.at, self.n = problem["code"], 0, 0')
+    source = source.replace("return Step(text,", "self.n += 1\n        return Step(text * self.n,")
+    task = OwnTask(function="safe.py:Safe", source=source)
+    family = safe(task)
+    row = Row(0, 0, "b", 2, "own", "2?", "", "10", '{"code":[1,0]}', "0", add_own_family(task), "")
+    turns = iter(["<call></call>$", "<call>1</call>$", "<call>0</call>$"])
+    setting = cases.setting(lambda text, sample: next(turns), [row])._replace(
+        verify=lambda of, text: family.verify(sets.problem_of(of), text, Verify()), problem=sets.problem_of
+    )
+    played = play_episodes(EnvironmentEpisode(max_turns=3, action={"form": "tag"}), setting, cases.asked([row]))
+    assert [verdict.strict for *_, last in played.turns or () if (verdict := last.verdict)] == [True]
+
+
 # --- where the action stands in a turn ---
 
 CALC = {"form": "call", "tools": ["calc"]}
@@ -333,6 +347,10 @@ def test_an_action_is_found_in_its_turn(action: dict[str, Any], turn: str, text:
         ({"form": "json"}, '{"name": "calc", "arguments": [1]}', 'no JSON object with "name" and "arguments"'),
         ({"form": "json"}, '{"name": "calc", ', 'no JSON object with "name" and "arguments"'),
         ({"form": "fence"}, "```python\nprint(1)", "a code block is not closed"),
+        (TAG, "I say <call> </call>", "an empty call"),
+        ({"form": "fence"}, "```\n```", "an empty call"),
+        ({"form": "json"}, '{"name": "say", "arguments": {"a": "\\ud83d"}}', 'no JSON object with "name" and "arguments"'),
+        ({"form": "json"}, '{"name": "\\ud83d", "arguments": "{}"}', 'no JSON object with "name" and "arguments"'),
     ],
 )
 def test_a_call_that_cannot_be_read_says_why(action: dict[str, Any], turn: str, why: str) -> None:

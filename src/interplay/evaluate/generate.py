@@ -75,7 +75,7 @@ def rows_of_samples(
 # Samples.
 
 
-def render_template(template: str, row: verdict.Row, **fields: str) -> str:
+def render_template(template: str, row: verdict.Row, /, **fields: str) -> str:
     """A template with the fields of a row and further ones."""
     own = {name: str(getattr(row, name)) for name in specs.ROW_FIELDS}
     return template.format(**{**own, **fields})
@@ -121,6 +121,10 @@ def samples_table(spec: specs.GenerateSpec, rows: Sequence[verdict.Row], made: e
 # Items.
 
 
+HALF = re.compile("[\ud800-\udfff]")
+"""Half of a character, as a JSON escape may spell it: no text, which no file can hold."""
+
+
 @dataclass
 class Item:
     """What one sample wrote, or a part of it."""
@@ -163,7 +167,7 @@ def parse_sample(spec: specs.GenerateSpec, said: str) -> Iterator[dict[str, str]
         case "lines":
             yield from ({"text": line.strip()} for line in said.split("\n") if line.strip())
         case "json":
-            if found := last_object(said):
+            if (found := last_object(said)) and not HALF.search(json.dumps(found, ensure_ascii=False)):
                 # {answer} of a template is the source row's in any case: an object without one would else take it for its own.
                 own = {key: value for key, value in found.items() if key not in specs.SAMPLE_FIELDS}
                 yield {key: str(value) for key, value in own.items() if isinstance(value, str | int | float)}
@@ -256,7 +260,7 @@ def _outvoted(one: specs.VotesFilter, row: verdict.Row, items: list[Item]) -> li
         for item in group:
             item.votes = (len(group), total)
     winner = next(((value, group) for value, group in values if len(group) == counts[0]), None)
-    lost = winner is None or counts[0] < one.share * total or counts[1:2] == counts[:1]
+    lost = winner is None or counts[0] / total < one.share or counts[1:2] == counts[:1]
     if winner is None or lost or (one.label and not same_answer(winner[0], row.answer)):
         return items
     return [item for item in items if all(item is not other for other in winner[1])]

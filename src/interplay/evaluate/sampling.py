@@ -137,6 +137,11 @@ def _sample(
                 table = scores.rank_samples(table, ranker, prompts, played.rollouts)
         else:
             table = episode_rows(spec, pool, ids, of_policy(played))
+        wanted = [(row.index, spec.first_sample + i) for row in rows for i in range(spec.num_samples)]
+        if [*zip(table["index"].to_pylist(), table["sample"].to_pylist(), strict=True)] != wanted:
+            raise UserError(
+                "evaluate: episode: must give one row that counts for each sample, in the order of what was asked for"
+            )
         if judge:
             place = {pool.rows[i].index: pool.rows[i] for i in ids}
             asked = [place[index] for index in table["index"].to_pylist()]

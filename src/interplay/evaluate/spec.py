@@ -198,6 +198,8 @@ class EvaluateSpec(SampledSpec):
             raise ValueError(f"entropy: {needs}; samples of another policy do not estimate it")
         if other and self.by_reward and self.by_reward.reference:
             raise ValueError(f"by_reward.reference: {needs}; the divergence is that of the policy")
+        if self.by_reward and self.num_samples > BLOCK and self.num_samples % BLOCK:
+            raise ValueError(f"num_samples: by_reward ranks samples in blocks of {BLOCK}; write a multiple of {BLOCK}")
         if self.unit_caps and not self.verify.separator:
             raise ValueError("unit_caps: no separator of units; write verify.separator, such as '?'")
         return self

@@ -35,6 +35,7 @@ def named_call(value: Any) -> str | None:
     given = value.get("arguments", value.get("parameters", {}))
     try:
         given = json.loads(given) if isinstance(given, str) else given
+        json.dumps([value["name"], given], ensure_ascii=False).encode()  # a ValueError where an escape is half of a character
     except ValueError:
         return None
     if not isinstance(given, dict):
@@ -54,6 +55,8 @@ def read_action(action: Action, turn: str) -> Call:
     if found is None:
         return Call(None, why=begun) if begun else Call(turn)
     name, text, around = found
+    if not (text or action.named):
+        return Call(None, why="an empty call")
     if action.tools and name not in action.tools:
         return Call(None, why=f"no tool '{name[:40]}'; there is {', '.join(action.tools)}")
     if not action.thought and turn.replace(around, "", 1).strip():

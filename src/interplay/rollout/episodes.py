@@ -248,6 +248,8 @@ def _cut_history(context: Context, setting: Setting, asked: Sequence[Request], l
     environment has no text of its state."""
     if isinstance(context, StateContext):
         for one in live:
+            row = setting.rows[one.request]
+            one.world = one.world or environment_of(row).begin(setting.problem(row))  # where no call could be read so far
             shown = getattr(one.world, "state", lambda: None)()
             if shown is None:
                 raise UserError("episode.context = state: the environment has no text of its state; give its class state()")

@@ -243,7 +243,7 @@ def curves(place: Place, plans: Mapping[Series, Plan], stage: str, metric: str) 
     names = [LAST, *dict.fromkeys(one.stage for one in logged)]
     chosen = stage if stage in names else LAST
     of_stage = {one: known for one, known in logged.items() if one.stage == chosen or (chosen == LAST and one in ends.values())}
-    counts = Counter(key for known in of_stage.values() for key in known[-1] if key != "step")
+    counts = Counter(key for known in of_stage.values() for key in set().union(*known) - {"step"})
     metrics = [*(key for key in FIRST if key in counts), *sorted(counts.keys() - {*FIRST})]
     common = [key for key in metrics if 2 * counts[key] > len(of_stage)]
     shown = metric if metric in metrics else next(iter([*common, *metrics]), "")
