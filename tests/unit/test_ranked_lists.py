@@ -80,6 +80,20 @@ def test_lists_are_read_whole_by_irpo_and_by_their_first_two_elsewhere(inputs: d
     assert lines["pairs"][0]["loss"] == pytest.approx(math.log(2) / 2, rel=1e-5)
 
 
+def test_the_likelihood_of_the_best_of_a_list_adds_to_its_loss(inputs: dict[str, Path], tmp_path: Path) -> None:
+    rows = sets.read_rows(inputs["data.0"], 0)
+    out = listed(tmp_path, "e" * 12, inputs["data.0"], rejected=f"{rows[0].rejected}{MARK}#")
+    given = {**inputs, "data.0": out}
+    plain, more = (
+        trained(spec_of(loss_type="irpo", steps=1, pairs_per_step=1, rpo_alpha=weight), given, tmp_path / str(weight))[0]
+        for weight in (0.0, 0.5)
+    )
+    pairs = batches.load_pairs([out], [1.0], inputs["init"], 0, 128, "prefer", lists=True)
+    (place,) = batches.rows_between(len(pairs.prompts), 0, 0, 1).tolist()
+    likelihood = -plain["logps/chosen"] / len(pairs.chosen[place])
+    assert more["loss"] == pytest.approx(plain["loss"] + 0.5 * likelihood, rel=1e-5)
+
+
 def test_retained_rows_keep_their_likelihood_and_count_in_no_value_of_pairs(inputs: dict[str, Path], tmp_path: Path) -> None:
     apart = listed(tmp_path, "d" * 12, inputs["data.0"], rejected="")
     both = {**inputs, "data.1": apart}

@@ -53,9 +53,9 @@ class Logps(NamedTuple):
         return self.chosen / self.chosen_tokens, self.rejected / self.rejected_tokens
 
 
-def preference_losses(spec: PreferSpec, logps: Logps) -> Tensor:
-    """The loss of each pair, (n,)."""
-    own = LOSSES[spec.loss_type](spec, logps)
+def preference_losses(spec: PreferSpec, logps: Logps, of_lists: Tensor | None = None) -> Tensor:
+    """The loss of each pair, (n,); `of_lists`: what irpo gives of ranked lists, in place of that of their first two."""
+    own = LOSSES[spec.loss_type](spec, logps) if of_lists is None else of_lists
     return own + spec.rpo_alpha * _likelihood(logps) if spec.rpo_alpha else own
 
 
@@ -276,7 +276,8 @@ def pair_metrics(setup: Setup, places: np.ndarray, backward: bool = False) -> di
 
     def values(piece: np.ndarray) -> dict[str, Tensor]:
         logps = pair_logps(setup, piece, mean_tokens, kl)
-        losses = list_losses(setup, piece) if any(map(setup.pairs.behind, piece)) else preference_losses(setup.spec, logps)
+        of_lists = list_losses(setup, piece) if any(map(setup.pairs.behind, piece)) else None
+        losses = preference_losses(setup.spec, logps, of_lists)
         found = logged_values(setup.spec, losses, logps)
         return retained_values(setup, piece, found, logps, (paired, len(places))) if setup.spec.retain_weight else found
 
