@@ -20,6 +20,7 @@ from interplay.core.execution import Run
 from interplay.core.metrics import read
 from interplay.core.model import UserError
 from interplay.data import batches, sets
+from interplay.model import folder
 from interplay.model.trainer_spec import TuneOptimizer
 from interplay.tasks.transcripts import MARK
 from interplay.train import prefer, reward_model
@@ -118,6 +119,22 @@ def test_the_loss_of_a_step_is_the_mean_over_pairs_and_retained_rows_by_hand(inp
     assert made_of["loss"].tolist() == pytest.approx([0.7, 0.5 * 6 / 4])
     assert made_of["rewards/margins"].mean().item() == pytest.approx(0.2)
     assert made_of["retain_nll"].mean().item() == pytest.approx(1.5)
+
+
+def test_rows_with_one_completion_do_not_move_the_reference_point_of_kto(inputs: dict[str, Path]) -> None:
+    pairs = batches.load_pairs([inputs["data.0"]], [1.0], inputs["init"], 0, 128, "prefer")
+    ends, rows = [one[-1:] for one in pairs.rejected], [replace(row, rejected="") for row in pairs.rows]
+    apart = batches.Pairs(pairs.prompts * 2, pairs.chosen * 2, pairs.rejected + ends, pairs.rows + rows)
+    model, reference = (folder.load_decoder(inputs["init"] / "model").requires_grad_(False) for _ in range(2))
+    for weight in reference.parameters():
+        weight *= 1.5
+    count, spec = len(pairs.rows), spec_of(loss_type="kto", retain_weight=1.0)
+    points = [
+        prefer.kto_reference_point(prefer.Setup(spec, given, model, reference, 512, torch.float32), places).item()
+        for given, places in ((pairs, np.arange(count)), (apart, np.arange(2 * count)), (apart, np.arange(count, 2 * count)))
+    ]
+    assert points[1] == points[0] > 0.0
+    assert points[2] == 0.0  # a step of such rows alone
 
 
 # -- reward models ---------------------------------------------------------------------------------------------------

@@ -367,9 +367,10 @@ def completion_logps(decoder: Decoder, prompts: list[list[int]], completions: li
 @torch.no_grad()
 def kto_reference_point(setup: Setup, places: np.ndarray) -> Tensor:
     """kto's reference point, () float32 and at least 0: the mean log ratio of mismatched completions (arXiv:2402.01306, section
-    4.1); each prompt of the step gets the two completions of the pair before it."""
-    by = functions(setup.spec.numerics)
-    pairs, total, shifted = setup.pairs, torch.zeros(()), np.roll(places, 1).tolist()
+    4.1); each prompt of the step gets the two completions of the pair before it. Rows with one completion are left out."""
+    by, pairs, total = functions(setup.spec.numerics), setup.pairs, torch.zeros(())
+    places = places[[bool(pairs.rows[i].rejected) for i in places.tolist()]]
+    shifted = np.roll(places, 1).tolist()
     moved = batches.Pairs(
         prompts=[pairs.prompts[i] for i in places],
         chosen=[pairs.chosen[i] for i in shifted],
@@ -381,4 +382,4 @@ def kto_reference_point(setup: Setup, places: np.ndarray) -> Tensor:
     for piece in distributed.shard_micro_batches(split, setup.pass_tokens, len(places)):
         chosen, rejected = pair_logps(mismatched, piece, 1.0, total).ratios()
         total = total + (by.total(chosen) + by.total(rejected)).cpu()
-    return (distributed.all_reduce_sum(total) / (2 * len(places))).clamp(min=0).float().to(setup.policy.head().device)
+    return (distributed.all_reduce_sum(total) / max(2 * len(places), 1)).clamp(min=0).float().to(setup.policy.head().device)
