@@ -20,6 +20,7 @@ from interplay.core.execution import Run
 from interplay.core.metrics import read
 from interplay.core.model import UserError
 from interplay.data import batches, sets
+from interplay.model import folder
 from interplay.model.trainer_spec import TuneOptimizer
 from interplay.tasks.transcripts import MARK
 from interplay.train import prefer, reward_model
@@ -80,6 +81,20 @@ def test_lists_are_read_whole_by_irpo_and_by_their_first_two_elsewhere(inputs: d
     assert lines["pairs"][0]["loss"] == pytest.approx(math.log(2) / 2, rel=1e-5)
 
 
+def test_the_likelihood_of_the_best_of_a_list_adds_to_its_loss(inputs: dict[str, Path], tmp_path: Path) -> None:
+    rows = sets.read_rows(inputs["data.0"], 0)
+    out = listed(tmp_path, "e" * 12, inputs["data.0"], rejected=f"{rows[0].rejected}{MARK}#")
+    given = {**inputs, "data.0": out}
+    plain, more = (
+        trained(spec_of(loss_type="irpo", steps=1, pairs_per_step=1, rpo_alpha=weight), given, tmp_path / str(weight))[0]
+        for weight in (0.0, 0.5)
+    )
+    pairs = batches.load_pairs([out], [1.0], inputs["init"], 0, 128, "prefer", lists=True)
+    (place,) = batches.rows_between(len(pairs.prompts), 0, 0, 1).tolist()
+    likelihood = -plain["logps/chosen"] / len(pairs.chosen[place])
+    assert more["loss"] == pytest.approx(plain["loss"] + 0.5 * likelihood, rel=1e-5)
+
+
 def test_retained_rows_keep_their_likelihood_and_count_in_no_value_of_pairs(inputs: dict[str, Path], tmp_path: Path) -> None:
     apart = listed(tmp_path, "d" * 12, inputs["data.0"], rejected="")
     both = {**inputs, "data.1": apart}
@@ -104,6 +119,22 @@ def test_the_loss_of_a_step_is_the_mean_over_pairs_and_retained_rows_by_hand(inp
     assert made_of["loss"].tolist() == pytest.approx([0.7, 0.5 * 6 / 4])
     assert made_of["rewards/margins"].mean().item() == pytest.approx(0.2)
     assert made_of["retain_nll"].mean().item() == pytest.approx(1.5)
+
+
+def test_rows_with_one_completion_do_not_move_the_reference_point_of_kto(inputs: dict[str, Path]) -> None:
+    pairs = batches.load_pairs([inputs["data.0"]], [1.0], inputs["init"], 0, 128, "prefer")
+    ends, rows = [one[-1:] for one in pairs.rejected], [replace(row, rejected="") for row in pairs.rows]
+    apart = batches.Pairs(pairs.prompts * 2, pairs.chosen * 2, pairs.rejected + ends, pairs.rows + rows)
+    model, reference = (folder.load_decoder(inputs["init"] / "model").requires_grad_(False) for _ in range(2))
+    for weight in reference.parameters():
+        weight *= 1.5
+    count, spec = len(pairs.rows), spec_of(loss_type="kto", retain_weight=1.0)
+    points = [
+        prefer.kto_reference_point(prefer.Setup(spec, given, model, reference, 512, torch.float32), places).item()
+        for given, places in ((pairs, np.arange(count)), (apart, np.arange(2 * count)), (apart, np.arange(count, 2 * count)))
+    ]
+    assert points[1] == points[0] > 0.0
+    assert points[2] == 0.0  # a step of such rows alone
 
 
 # -- reward models ---------------------------------------------------------------------------------------------------

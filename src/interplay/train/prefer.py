@@ -53,9 +53,9 @@ class Logps(NamedTuple):
         return self.chosen / self.chosen_tokens, self.rejected / self.rejected_tokens
 
 
-def preference_losses(spec: PreferSpec, logps: Logps) -> Tensor:
-    """The loss of each pair, (n,)."""
-    own = LOSSES[spec.loss_type](spec, logps)
+def preference_losses(spec: PreferSpec, logps: Logps, of_lists: Tensor | None = None) -> Tensor:
+    """The loss of each pair, (n,); `of_lists`: what irpo gives of ranked lists, in place of that of their first two."""
+    own = LOSSES[spec.loss_type](spec, logps) if of_lists is None else of_lists
     return own + spec.rpo_alpha * _likelihood(logps) if spec.rpo_alpha else own
 
 
@@ -276,7 +276,8 @@ def pair_metrics(setup: Setup, places: np.ndarray, backward: bool = False) -> di
 
     def values(piece: np.ndarray) -> dict[str, Tensor]:
         logps = pair_logps(setup, piece, mean_tokens, kl)
-        losses = list_losses(setup, piece) if any(map(setup.pairs.behind, piece)) else preference_losses(setup.spec, logps)
+        of_lists = list_losses(setup, piece) if any(map(setup.pairs.behind, piece)) else None
+        losses = preference_losses(setup.spec, logps, of_lists)
         found = logged_values(setup.spec, losses, logps)
         return retained_values(setup, piece, found, logps, (paired, len(places))) if setup.spec.retain_weight else found
 
@@ -366,9 +367,10 @@ def completion_logps(decoder: Decoder, prompts: list[list[int]], completions: li
 @torch.no_grad()
 def kto_reference_point(setup: Setup, places: np.ndarray) -> Tensor:
     """kto's reference point, () float32 and at least 0: the mean log ratio of mismatched completions (arXiv:2402.01306, section
-    4.1); each prompt of the step gets the two completions of the pair before it."""
-    by = functions(setup.spec.numerics)
-    pairs, total, shifted = setup.pairs, torch.zeros(()), np.roll(places, 1).tolist()
+    4.1); each prompt of the step gets the two completions of the pair before it. Rows with one completion are left out."""
+    by, pairs, total = functions(setup.spec.numerics), setup.pairs, torch.zeros(())
+    places = places[[bool(pairs.rows[i].rejected) for i in places.tolist()]]
+    shifted = np.roll(places, 1).tolist()
     moved = batches.Pairs(
         prompts=[pairs.prompts[i] for i in places],
         chosen=[pairs.chosen[i] for i in shifted],
@@ -380,4 +382,4 @@ def kto_reference_point(setup: Setup, places: np.ndarray) -> Tensor:
     for piece in distributed.shard_micro_batches(split, setup.pass_tokens, len(places)):
         chosen, rejected = pair_logps(mismatched, piece, 1.0, total).ratios()
         total = total + (by.total(chosen) + by.total(rejected)).cpu()
-    return (distributed.all_reduce_sum(total) / (2 * len(places))).clamp(min=0).float().to(setup.policy.head().device)
+    return (distributed.all_reduce_sum(total) / max(2 * len(places), 1)).clamp(min=0).float().to(setup.policy.head().device)
