@@ -192,9 +192,9 @@ def _unclaimed(made: answers.Answer) -> list[str]:
     best = max(found, key=lambda cell: abs(cell.estimate.value))
     number, interval = SHARE.shown(best.estimate.value, True), text.interval_text(best.estimate, True, best.metric, False)
     where = f"{metric_heading(best.metric)} on {tables.column_label(best.column)}"
-    said = f"Outside the claims, the largest of {len(tried)} differences, chosen after the fact"
-    name = made.results.spec.label_of
-    row = tables.row_label(name(best.arm), name(best.against))
+    which = f"the largest of {len(tried)} differences" if len(tried) > 1 else "the only difference"
+    said = f"Outside the claims, {which}, chosen after the fact"
+    row = tables.row_label(*map(made.results.spec.label_of, (best.arm, best.against)))
     return [f"{said}: {row}, {where}, {number} points {interval}."]
 
 
