@@ -15,7 +15,7 @@ from tools.reference.findings import CENTRAL, CURRICULA, EDGE, ENTROPY, MANY, ON
 PAGES = {path.stem: path.read_text() for path in sorted((ROOT / "docs" / "findings").glob("*.md"))}
 TRIPLE = re.compile(r"([+-]?\d+\.\d+) \[([+-]\d+\.\d+), ([+-]\d+\.\d+)\]")
 EVERY_32 = "strict_pass@32"
-MARGINS = "margins.coffee"
+MARGINS, MARGINS_AGAIN = "margins.coffee", "margins_replication.coffee"
 
 
 @lru_cache
@@ -99,7 +99,7 @@ def test_every_interval_of_a_finding_is_a_claim_s_or_computed_over_bases(page: s
         said = findings.stated(findings.difference(ROOT, row))
         assert f"{before}{said}" in words
         known.add(said)
-    for study in (ORDER, ENTROPY, CENTRAL, findings.CONTEXTS, TRICKS, CURRICULA, SHOWDOWN, MARGINS):
+    for study in (ORDER, ENTROPY, CENTRAL, findings.CONTEXTS, TRICKS, CURRICULA, SHOWDOWN, MARGINS, MARGINS_AGAIN):
         of = result(study)
         known |= {stated(one["estimate"][key] for key in ("value", "low", "high")) for one in of["claims"]}
         known |= {stated(one["difference"]) for fight in of["contrasts"].values() for one in fight.values() if one["adjusted"]}
