@@ -12,7 +12,7 @@ from tools.reference import committed
 from tools.reference.lists import WITHDRAWN_VERDICT
 
 PICTURE = "docs/images/verdicts.svg"
-WIDTH, MARKS, ROW, PITCH, SIDE = 500, 250, 15, 13, 9
+WIDTH, MARKS, ROW, PITCH, SIDE = 500, 262, 15, 13, 9
 INK, FAINT = "#1f2933", "#8a94a0"
 BLUE, ORANGE = "#1d4f7c", "#c2550a"
 LOOKS = {
