@@ -25,6 +25,7 @@ from interplay.rollout.turns import Played
 from interplay.tasks.environments import tools
 from interplay.tasks.environments.games import TIC_TAC_TOE, Board
 from interplay.tasks.spec import Verify
+from interplay.tasks.transcripts import UNANSWERED
 
 ROW = cases.row("p|", "4")
 
@@ -124,6 +125,18 @@ def test_the_state_is_shown_also_before_the_first_call_that_can_be_read() -> Non
     spec = EnvironmentEpisode(max_turns=3, context={"name": "state"}, action={"form": "tag"})
     played = play_episodes(spec, setting, cases.asked([row]))
     assert chars(played.prompts) == ["X...O.... X\n", "X...O.... X\n", "XXO.O.... X\n"]
+
+
+def test_an_episode_without_a_call_that_can_be_read_is_unanswered_in_the_state_as_elsewhere() -> None:
+    board = Board("perfect", "X...O....", 0)
+    row = cases.row("X...O.... X\n", "draw", "tic_tac_toe", TIC_TAC_TOE.dumps(board))
+    setting = cases.setting(lambda text, sample: "<call>$", [row])._replace(
+        problem=lambda _: board, verify=lambda _, text: TIC_TAC_TOE.verify(board, text, Verify())
+    )
+    for context in ("full", "state"):
+        spec = EnvironmentEpisode(max_turns=2, context={"name": context}, action={"form": "tag"})
+        played = play_episodes(spec, setting, cases.asked([row]))
+        assert {turns[-1].verdict for turns in played.turns or ()} == {UNANSWERED}
 
 
 LONG = cases.row("aaaabbbbcc?who", "cc")

@@ -249,8 +249,10 @@ def _cut_history(context: Context, setting: Setting, asked: Sequence[Request], l
     if isinstance(context, StateContext):
         for one in live:
             row = setting.rows[one.request]
-            one.world = one.world or environment_of(row).begin(setting.problem(row))  # where no call could be read so far
-            shown = getattr(one.world, "state", lambda: None)()
+            world = one.world or environment_of(row).begin(setting.problem(row))  # the thread has none before its first call
+            shown = getattr(world, "state", lambda: None)()
+            if world is not one.world:
+                world.close()
             if shown is None:
                 raise UserError("episode.context = state: the environment has no text of its state; give its class state()")
             one.replace_history(setting.encode([shown], special=False)[0], shown)
