@@ -19,7 +19,7 @@ from interplay.data import formats, harness, sets
 from interplay.data.sets import ItemError, JsonItem, read_any, read_csv, read_lines, read_members, read_parquet
 from interplay.data.spec import BY_ROW, TEXTS, DatasetSpec, Defects, FieldName, split_of
 from interplay.data.trajectory import Kind, Segment, Trajectory
-from interplay.tasks import multihop, programs, qa, transcripts, verdict
+from interplay.tasks import family, multihop, programs, qa, transcripts, verdict
 
 # The table of formats: how a file is split into objects, and how an object becomes a problem.
 
@@ -183,21 +183,14 @@ def _new_entry(reader: Reader, raw: dict[str, Any] | ItemError, where: str, seen
     if isinstance(raw, ItemError):
         raise raw
     found = reader.parse(raw, where)
-    _check_encodable(found.problem)
+    if not family.is_encodable(found.problem):
+        raise ItemError("broken", "a text has a lone surrogate (half of a character)")
     ident = found.id or question_of(found)
     if ident in seen:
         same = "text" if isinstance(found.problem, transcripts.Passage) else "id"
         raise ItemError("duplicate_id", f"{seen[ident]} has the same {same}", ident)
     seen[ident] = where
     return found
-
-
-def _check_encodable(problem: tuple[Any, ...]) -> None:
-    """Raises ItemError where a text has a lone surrogate, which cannot be encoded in UTF-8."""
-    try:
-        json.dumps(problem, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        raise ItemError("broken", "a text has a lone surrogate (half of a character)") from None
 
 
 def question_of(entry: formats.Entry) -> str:

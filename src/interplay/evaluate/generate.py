@@ -31,7 +31,7 @@ from interplay.evaluate import generate_spec as specs, sampling
 from interplay.optim import distributed
 from interplay.rollout import engine
 from interplay.rollout.request import Request
-from interplay.tasks import qa, transcripts, verdict
+from interplay.tasks import family, qa, transcripts, verdict
 from interplay.tasks.reformulated import same_answer
 
 NAME = "generate"
@@ -121,10 +121,6 @@ def samples_table(spec: specs.GenerateSpec, rows: Sequence[verdict.Row], made: e
 # Items.
 
 
-HALF = re.compile("[\ud800-\udfff]")
-"""Half of a character, as a JSON escape may spell it: no text, which no file can hold."""
-
-
 @dataclass
 class Item:
     """What one sample wrote, or a part of it."""
@@ -167,7 +163,7 @@ def parse_sample(spec: specs.GenerateSpec, said: str) -> Iterator[dict[str, str]
         case "lines":
             yield from ({"text": line.strip()} for line in said.split("\n") if line.strip())
         case "json":
-            if (found := last_object(said)) and not HALF.search(json.dumps(found, ensure_ascii=False)):
+            if (found := last_object(said)) and family.is_encodable(found):
                 # {answer} of a template is the source row's in any case: an object without one would else take it for its own.
                 own = {key: value for key, value in found.items() if key not in specs.SAMPLE_FIELDS}
                 yield {key: str(value) for key, value in own.items() if isinstance(value, str | int | float)}

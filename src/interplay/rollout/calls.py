@@ -11,7 +11,7 @@ from torch import Tensor
 
 from interplay.kernels import exact
 from interplay.rollout.spec import Action
-from interplay.tasks.verdict import BOX
+from interplay.tasks import family, verdict
 
 # What a turn does: its action, where `Action` says that it is.
 
@@ -35,10 +35,9 @@ def named_call(value: Any) -> str | None:
     given = value.get("arguments", value.get("parameters", {}))
     try:
         given = json.loads(given) if isinstance(given, str) else given
-        json.dumps([value["name"], given], ensure_ascii=False).encode()  # a ValueError where an escape is half of a character
     except ValueError:
         return None
-    if not isinstance(given, dict):
+    if not isinstance(given, dict) or not family.is_encodable([value["name"], given]):
         return None
     if len(given) == 1 and isinstance(only := next(iter(given.values())), str):
         return f"{value['name']}({only})"
@@ -132,7 +131,7 @@ CALL = re.compile(r"\s*(\w+)\s*\((.*)\)\s*", re.DOTALL)
 
 def read_call(action: str) -> Called | None:
     """`name(a, b=c)`, or words, of which the first is the name; None: an answer, or nothing."""
-    if BOX in action or not action.strip():
+    if verdict.BOX in action or not action.strip():
         return None
     found = CALL.fullmatch(action)
     name, *words = [found[1], *re.split(r",(?![^()\[\]{}]*[)\]}])", found[2])] if found else action.split()

@@ -205,6 +205,15 @@ def check_op(task: Any, op: int, *keys: str) -> None:
         raise model.UserError(f"task {task.name}: op {op} lies outside {low}..{high} ({shown})")
 
 
+def is_encodable(value: Any) -> bool:
+    """Whether a JSON value can be written in UTF-8: a lone surrogate, as an escape may spell half of a character, cannot."""
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except (UnicodeEncodeError, RecursionError):
+        return False
+    return True
+
+
 def from_json(kind: type[P]) -> Callable[[str], P]:
     """The `loads` of problems of this NamedTuple, as a list of its fields or as an object. Raises ValueError for other texts."""
     return TypeAdapter(kind).validate_json
